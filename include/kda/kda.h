@@ -121,9 +121,9 @@ typedef void (*kda_parallel_for)(void* user, int64_t count, void (*body)(void* a
 
 typedef struct kda_context_options {
   uint32_t struct_size;
-  int32_t threads;        /* threads of the CPU backend, the caller's included; 0 = one per usable core */
-  const char* cpu_target; /* force a SIMD target by its name in kda_context_describe; NULL = best; copied */
-  int32_t cuda_device;    /* 0 = the current device, n = device n-1, -1 = no CUDA */
+  int32_t threads;               /* threads of the CPU backend, the caller's included; 0 = one per usable core */
+  const char* cpu_target;        /* force a SIMD target by its name in kda_context_describe; NULL = best; copied */
+  int32_t cuda_device;           /* 0 = the current device, n = device n-1, -1 = no CUDA */
   kda_parallel_for parallel_for; /* the caller's thread pool instead of an own one; may be NULL */
   void* parallel_for_user;
 } kda_context_options;
@@ -164,18 +164,18 @@ typedef struct kda_problem {
   int32_t conv_state_dtype;  /* the conv pool: io_dtype (default) or fp32 */
   int32_t conv_weight_dtype; /* conv weights and bias: io_dtype (default) or fp32 */
 
-  int32_t state_layout;      /* kda_state_layout, of every pool */
-  int32_t conv_layout;       /* kda_conv_layout */
-  int32_t gate;              /* kda_gate */
-  int32_t beta;              /* kda_beta */
-  int32_t no_qk_l2norm;      /* 1 = q and k are used as they come */
-  int32_t extend_numerics;   /* kda_numerics */
-  int32_t verify_numerics;   /* kda_numerics, of verify, pending commit and commit */
+  int32_t state_layout;    /* kda_state_layout, of every pool */
+  int32_t conv_layout;     /* kda_conv_layout */
+  int32_t gate;            /* kda_gate */
+  int32_t beta;            /* kda_beta */
+  int32_t no_qk_l2norm;    /* 1 = q and k are used as they come */
+  int32_t extend_numerics; /* kda_numerics */
+  int32_t verify_numerics; /* kda_numerics, of verify, pending commit and commit */
 
-  int32_t null_slot0;   /* 1 = slot 0 is null too (see docs/architecture.md, null rule) */
-  int32_t single_root;  /* 1 = node 0's parent entry is ignored and means -1 */
-  int32_t check_values; /* 1 = device lists are checked for duplicate and aliased written slots */
-  int32_t alignment;    /* bytes every input tensor's data and row strides are aligned to; 0 = element size */
+  int32_t null_slot0;          /* 1 = slot 0 is null too (see docs/architecture.md, null rule) */
+  int32_t single_root;         /* 1 = node 0's parent entry is ignored and means -1 */
+  int32_t check_values;        /* 1 = device lists are checked for duplicate and aliased written slots */
+  int32_t alignment;           /* bytes every input tensor's data and row strides are aligned to; 0 = element size */
   int64_t max_workspace_bytes; /* 0 = 64 MiB */
 
   /* Forced kernels: "operation=kernel" pairs separated by commas ("decode=cpu_decode_exact"), NULL = none; copied.
@@ -187,25 +187,25 @@ typedef struct kda_plan kda_plan;
 
 typedef struct kda_plan_info {
   uint32_t struct_size;
-  int32_t backend;             /* the chosen kda_backend */
-  size_t workspace_bytes;      /* caller-owned, one per call in flight; contents need not persist */
-  size_t workspace_alignment;  /* of the workspace's address */
-  size_t record_row_bytes;     /* smallest row stride of a record buffer */
-  size_t record_node_bytes;    /* what one node and value head adds to it */
+  int32_t backend;              /* the chosen kda_backend */
+  size_t workspace_bytes;       /* caller-owned, one per call in flight; contents need not persist */
+  size_t workspace_alignment;   /* of the workspace's address */
+  size_t record_row_bytes;      /* smallest row stride of a record buffer */
+  size_t record_node_bytes;     /* what one node and value head adds to it */
   size_t conv_record_row_bytes; /* same for conv records with all C = 2*H*K + HV*V channels */
-  size_t record_alignment;     /* of the record buffer's address and row stride */
-  size_t input_alignment;      /* required of inputs */
-  size_t state_slot_bytes;     /* one slot of a compact pool of state_dtype */
+  size_t record_alignment;      /* of the record buffer's address and row stride */
+  size_t input_alignment;       /* required of inputs */
+  size_t state_slot_bytes;      /* one slot of a compact pool of state_dtype */
   size_t conv_slot_bytes;
 } kda_plan_info;
 
 /* A kernel that the planner considered for one operation. Strings are owned by the plan. */
 typedef struct kda_candidate {
   uint32_t struct_size;
-  int32_t taken;        /* 1 = this kernel runs */
-  const char* kernel;   /* its name */
-  kda_status status;    /* KDA_OK, or why not */
-  const char* reason;   /* the first unmet need, or why it was taken or passed over */
+  int32_t taken;      /* 1 = this kernel runs */
+  const char* kernel; /* its name */
+  kda_status status;  /* KDA_OK, or why not */
+  const char* reason; /* the first unmet need, or why it was taken or passed over */
 } kda_candidate;
 
 /* Makes a plan or refuses. The context must outlive the plan. */
@@ -238,8 +238,8 @@ KDA_API size_t kda_plan_conv_record_row_bytes(const kda_plan* plan, int64_t chan
 /* Per-call resources. NULL = no workspace, default stream. */
 typedef struct kda_call {
   uint32_t struct_size;
-  void* stream;            /* CUDA stream of the call */
-  void* workspace;         /* at least kda_plan_info.workspace_bytes */
+  void* stream;    /* CUDA stream of the call */
+  void* workspace; /* at least kda_plan_info.workspace_bytes */
   size_t workspace_bytes;
   uint32_t* device_status; /* [1], memory of the plan's device; may be NULL */
 } kda_call;
@@ -301,13 +301,13 @@ typedef struct kda_decode_args {
 typedef struct kda_verify_args {
   uint32_t struct_size;
   kda_tokens tokens;
-  kda_rows rows;              /* dst_slots and dst_state: only with pending_tips */
-  const DLTensor* parents;    /* [T] packed, or [N, D] with a row stride; row-relative; NULL = chain */
-  const DLTensor* records;    /* u8 [R, row bytes], row stride free; NULL = write none (and nothing pending) */
-  const DLTensor* record_rows; /* [N]; NULL = the row's index; negative = write none for that row */
-  const DLTensor* node_states; /* fp32 or bf16 [R, D, HV, V, K], D >= nodes; row as record_rows; NULL = none */
-  const DLTensor* node_slots;  /* [N, D] slots of node_pool; NULL = none */
-  const DLTensor* node_pool;   /* NULL = rows.state */
+  kda_rows rows;                       /* dst_slots and dst_state: only with pending_tips */
+  const DLTensor* parents;             /* [T] packed, or [N, D] with a row stride; row-relative; NULL = chain */
+  const DLTensor* records;             /* u8 [R, row bytes], row stride free; NULL = write none (and nothing pending) */
+  const DLTensor* record_rows;         /* [N]; NULL = the row's index; negative = write none for that row */
+  const DLTensor* node_states;         /* fp32 or bf16 [R, D, HV, V, K], D >= nodes; row as record_rows; NULL = none */
+  const DLTensor* node_slots;          /* [N, D] slots of node_pool; NULL = none */
+  const DLTensor* node_pool;           /* NULL = rows.state */
   const DLTensor* pending_tips;        /* [N]; NULL = nothing pending; negative = nothing pending for that row */
   const DLTensor* pending_record_rows; /* [N] rows of `records`, different from record_rows */
   kda_snapshots pending_snapshots;     /* commit's snapshot list, taken while applying the pending commit */
@@ -315,10 +315,10 @@ typedef struct kda_verify_args {
 
 typedef struct kda_commit_args {
   uint32_t struct_size;
-  int32_t layers;           /* 0 = 1 */
-  kda_rows rows;            /* cu_seqlens unused */
-  const DLTensor* tips;     /* [N] last accepted node; -1 = none: the slot keeps every bit */
-  const DLTensor* records;  /* as verify wrote them */
+  int32_t layers;          /* 0 = 1 */
+  kda_rows rows;           /* cu_seqlens unused */
+  const DLTensor* tips;    /* [N] last accepted node; -1 = none: the slot keeps every bit */
+  const DLTensor* records; /* as verify wrote them */
   const DLTensor* record_rows;
   kda_snapshots snapshots;
   kda_layer_addresses state_layers, dst_layers, record_layers, snapshot_layers;
@@ -354,16 +354,25 @@ typedef struct kda_conv_args {
 
 /* commit of conv windows: kda_commit_args with conv pools and conv records. */
 
-KDA_API kda_status kda_extend(const kda_plan* plan, const kda_extend_args* args, const kda_call* call, kda_error* error);
-KDA_API kda_status kda_decode(const kda_plan* plan, const kda_decode_args* args, const kda_call* call, kda_error* error);
-KDA_API kda_status kda_verify(const kda_plan* plan, const kda_verify_args* args, const kda_call* call, kda_error* error);
-KDA_API kda_status kda_commit(const kda_plan* plan, const kda_commit_args* args, const kda_call* call, kda_error* error);
+KDA_API kda_status kda_extend(const kda_plan* plan, const kda_extend_args* args, const kda_call* call,
+                              kda_error* error);
+KDA_API kda_status kda_decode(const kda_plan* plan, const kda_decode_args* args, const kda_call* call,
+                              kda_error* error);
+KDA_API kda_status kda_verify(const kda_plan* plan, const kda_verify_args* args, const kda_call* call,
+                              kda_error* error);
+KDA_API kda_status kda_commit(const kda_plan* plan, const kda_commit_args* args, const kda_call* call,
+                              kda_error* error);
 KDA_API kda_status kda_move(const kda_plan* plan, const kda_move_args* args, const kda_call* call, kda_error* error);
-KDA_API kda_status kda_conv_extend(const kda_plan* plan, const kda_conv_args* args, const kda_call* call, kda_error* error);
-KDA_API kda_status kda_conv_decode(const kda_plan* plan, const kda_conv_args* args, const kda_call* call, kda_error* error);
-KDA_API kda_status kda_conv_verify(const kda_plan* plan, const kda_conv_args* args, const kda_call* call, kda_error* error);
-KDA_API kda_status kda_conv_commit(const kda_plan* plan, const kda_commit_args* args, const kda_call* call, kda_error* error);
-KDA_API kda_status kda_conv_move(const kda_plan* plan, const kda_move_args* args, const kda_call* call, kda_error* error);
+KDA_API kda_status kda_conv_extend(const kda_plan* plan, const kda_conv_args* args, const kda_call* call,
+                                   kda_error* error);
+KDA_API kda_status kda_conv_decode(const kda_plan* plan, const kda_conv_args* args, const kda_call* call,
+                                   kda_error* error);
+KDA_API kda_status kda_conv_verify(const kda_plan* plan, const kda_conv_args* args, const kda_call* call,
+                                   kda_error* error);
+KDA_API kda_status kda_conv_commit(const kda_plan* plan, const kda_commit_args* args, const kda_call* call,
+                                   kda_error* error);
+KDA_API kda_status kda_conv_move(const kda_plan* plan, const kda_move_args* args, const kda_call* call,
+                                 kda_error* error);
 
 /* ---- State pool runtime ------------------------------------------------------------------------------------------ */
 
@@ -377,10 +386,10 @@ typedef struct kda_slot {
 
 typedef struct kda_pool_options {
   uint32_t struct_size;
-  int32_t slots;        /* how many sequences; with null_slot0 one more slot is reserved as slot 0 */
-  int32_t layers;       /* 0 = the plan's */
-  int32_t record_rows;  /* record rows a layer for verify: 0 = none; two per live sequence serve pending commits */
-  void* memory;         /* caller-owned memory of the planned size, or NULL = allocated by the pool (host only) */
+  int32_t slots;       /* how many sequences; with null_slot0 one more slot is reserved as slot 0 */
+  int32_t layers;      /* 0 = the plan's */
+  int32_t record_rows; /* record rows a layer for verify: 0 = none; two per live sequence serve pending commits */
+  void* memory;        /* caller-owned memory of the planned size, or NULL = allocated by the pool (host only) */
   size_t memory_bytes;
 } kda_pool_options;
 
@@ -394,7 +403,8 @@ KDA_API void kda_pool_destroy(kda_pool* pool);
 KDA_API kda_status kda_pool_acquire(kda_pool* pool, kda_slot* out, kda_error* error);
 KDA_API kda_status kda_pool_release(kda_pool* pool, kda_slot slot, kda_error* error);
 /* Copies state and windows of all layers to a new slot. Refused while the source has a pending commit. */
-KDA_API kda_status kda_pool_fork(kda_pool* pool, kda_slot source, const kda_call* call, kda_slot* out, kda_error* error);
+KDA_API kda_status kda_pool_fork(kda_pool* pool, kda_slot source, const kda_call* call, kda_slot* out,
+                                 kda_error* error);
 /* Free and live slots now. */
 KDA_API kda_status kda_pool_count(const kda_pool* pool, int32_t* free_slots, int32_t* live_slots);
 /* KDA_OK if the handle is live, else the error a use would give. */
@@ -407,7 +417,8 @@ KDA_API kda_status kda_pool_snapshot(const kda_pool* pool, kda_slot slot, void* 
 KDA_API kda_status kda_pool_restore(kda_pool* pool, kda_slot slot, const void* buffer, size_t bytes, kda_error* error);
 
 /* Pending marks: the accepted tip of the last verify that has not been applied to the slot. */
-KDA_API kda_status kda_pool_set_pending(kda_pool* pool, kda_slot slot, int32_t tip, int32_t record_row, kda_error* error);
+KDA_API kda_status kda_pool_set_pending(kda_pool* pool, kda_slot slot, int32_t tip, int32_t record_row,
+                                        kda_error* error);
 KDA_API kda_status kda_pool_get_pending(const kda_pool* pool, kda_slot slot, int32_t* tip, int32_t* record_row,
                                         kda_error* error); /* *tip = -1 and *record_row = -1: nothing pending */
 KDA_API kda_status kda_pool_clear_pending(kda_pool* pool, kda_slot slot, kda_error* error);

@@ -10,10 +10,9 @@ namespace kda {
 template <class Launch>
 using KernelFunction = Status (*)(const Problem&, const Launch&, const Execution&);
 
-using AnyKernel =
-    std::variant<KernelFunction<ExtendLaunch>, KernelFunction<DecodeLaunch>, KernelFunction<VerifyLaunch>,
-                 KernelFunction<CommitLaunch>, KernelFunction<MoveLaunch>, KernelFunction<ConvLaunch>,
-                 KernelFunction<ConvCommitLaunch>, KernelFunction<ConvMoveLaunch>>;
+using AnyKernel = std::variant<KernelFunction<ExtendLaunch>, KernelFunction<DecodeLaunch>, KernelFunction<VerifyLaunch>,
+                               KernelFunction<CommitLaunch>, KernelFunction<MoveLaunch>, KernelFunction<ConvLaunch>,
+                               KernelFunction<ConvCommitLaunch>, KernelFunction<ConvMoveLaunch>>;
 
 using WorkspaceFunction = int64_t (*)(const Problem&);
 
@@ -24,18 +23,18 @@ constexpr uint32_t bit(E e) {
 
 // What a kernel can serve; the planner reports the first need that a problem does not meet. All masks default to "any".
 struct Needs {
-  uint32_t io_dtypes = 7, state_dtypes = 3;  // bit(DType)
-  uint32_t gates = 7, betas = 7;             // bit(Gate), bit(Beta)
-  uint32_t state_layouts = 3;                // bit(StateLayout)
-  uint32_t numerics = 3;                     // bit(Numerics) of the operation's numerics
+  uint32_t io_dtypes = 7, state_dtypes = 3;                  // bit(DType)
+  uint32_t gates = 7, betas = 7;                             // bit(Gate), bit(Beta)
+  uint32_t state_layouts = 3;                                // bit(StateLayout)
+  uint32_t numerics = 3;                                     // bit(Numerics) of the operation's numerics
   int min_dim = 1, max_dim = kMaxHeadDim, dim_multiple = 1;  // K and V
-  int equal_dims = 0;         // if not 0: K == V == this
+  int equal_dims = 0;                                        // if not 0: K == V == this
   bool l2norm_only = false;
   int min_gpu = 0, max_gpu = 0;  // compute capability times 10 (90 = Hopper), 0 = no bound
 };
 
 struct KernelRow {
-  const char* name;      // kda naming grammar: <backend or smNN>_<operation>[_variant]
+  const char* name;  // kda naming grammar: <backend or smNN>_<operation>[_variant]
   Backend backend;
   Operation operation;
   AnyKernel run;

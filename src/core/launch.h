@@ -27,12 +27,12 @@ struct TokenInputs {
 };
 
 struct Rows {
-  int64_t count = 0;   // N
-  int64_t tokens = 0;  // T of the token tensors
+  int64_t count = 0;     // N
+  int64_t tokens = 0;    // T of the token tensors
   IndexView cu_seqlens;  // absent in decode: token n is row n
   IndexView slots;       // absent: all rows fresh, none null
   FlagView has_state;
-  IndexView dst_slots;   // absent: in place
+  IndexView dst_slots;  // absent: in place
 };
 
 template <class Pool>
@@ -72,7 +72,7 @@ struct VerifyLaunch {
   Rows rows;
   StatePool state, dst;  // dst: only with a pending commit
   Draft draft;
-  RecordBuffer records;  // absent = write none
+  RecordBuffer records;   // absent = write none
   IndexView record_rows;  // absent = the row's index
   // node_states [R, D, HV, V, K]: row stride and node stride in elements
   std::byte* node_states = nullptr;

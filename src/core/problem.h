@@ -19,10 +19,10 @@ struct Problem {
   int value_dim = 1;    // V
   int conv_width = 0;   // W; 0 = no conv
 
-  DType io = DType::bf16;           // q, k, v, out, conv x
-  DType gate_input = DType::bf16;   // a
-  DType beta_input = DType::bf16;   // b
-  DType state = DType::fp32;        // fp32 or bf16
+  DType io = DType::bf16;          // q, k, v, out, conv x
+  DType gate_input = DType::bf16;  // a
+  DType beta_input = DType::bf16;  // b
+  DType state = DType::fp32;       // fp32 or bf16
   DType conv_state = DType::bf16;
   DType conv_weight = DType::bf16;
 

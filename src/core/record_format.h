@@ -39,7 +39,7 @@ static_assert(sizeof(RecordHeader) == 16 && sizeof(RecordParent) == 8);
 
 // Byte offsets of one record row.
 struct RecordLayout {
-  int64_t nodes_begin;  // from the start of the row
+  int64_t nodes_begin;        // from the start of the row
   int64_t decay, k, k_rnorm;  // from the start of a node; u is at 0
   int64_t node_bytes;
   int64_t row_bytes;
@@ -82,8 +82,8 @@ constexpr ConvRecordLayout conv_record_layout(const Problem& p, int64_t channels
   r.node_bytes = align_up(channels * size_of(p.io), kRecordAlignment);
   r.row_bytes = r.nodes_begin + r.node_bytes * p.max_nodes;
   r.version_form = uint32_t{KDA_RECORD_VERSION} << 16;
-  r.geometry = mix_geometry(mix_geometry(mix_geometry(2166136261u, uint32_t(channels)), uint32_t(p.io)),
-                            uint32_t(p.max_nodes));
+  r.geometry =
+      mix_geometry(mix_geometry(mix_geometry(2166136261u, uint32_t(channels)), uint32_t(p.io)), uint32_t(p.max_nodes));
   return r;
 }
 

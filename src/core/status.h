@@ -13,8 +13,7 @@ struct ErrorSink {
   kda_error* error = nullptr;
   Status fail(Status code, const char* asked, const char* supported, const char* way_out = nullptr) const;
   // printf-style texts for `asked` and `supported`
-  [[gnu::format(printf, 3, 5)]] Status failf(Status code, const char* asked_format, const char* supported,
-                                             ...) const;
+  [[gnu::format(printf, 3, 5)]] Status failf(Status code, const char* asked_format, const char* supported, ...) const;
 };
 
 }  // namespace kda

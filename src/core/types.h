@@ -11,12 +11,14 @@ namespace kda {
 enum class DType : uint8_t { fp32, bf16, fp16 };
 
 constexpr int64_t size_of(DType t) { return t == DType::fp32 ? 4 : 2; }
-constexpr const char* name_of(DType t) {
-  return t == DType::fp32 ? "fp32" : t == DType::bf16 ? "bf16" : "fp16";
-}
+constexpr const char* name_of(DType t) { return t == DType::fp32 ? "fp32" : t == DType::bf16 ? "bf16" : "fp16"; }
 
 enum class Backend : uint8_t { reference = KDA_BACKEND_REFERENCE, cpu = KDA_BACKEND_CPU, cuda = KDA_BACKEND_CUDA };
-enum class Gate : uint8_t { softplus = KDA_GATE_SOFTPLUS, bounded = KDA_GATE_BOUNDED, precomputed = KDA_GATE_PRECOMPUTED };
+enum class Gate : uint8_t {
+  softplus = KDA_GATE_SOFTPLUS,
+  bounded = KDA_GATE_BOUNDED,
+  precomputed = KDA_GATE_PRECOMPUTED
+};
 enum class Beta : uint8_t { sigmoid = KDA_BETA_SIGMOID, sigmoid2 = KDA_BETA_SIGMOID2, none = KDA_BETA_NONE };
 enum class StateLayout : uint8_t { vk = KDA_STATE_VK, kv = KDA_STATE_KV };
 enum class ConvLayout : uint8_t { wc = KDA_CONV_WC, cw = KDA_CONV_CW };
@@ -38,10 +40,10 @@ enum class Operation : uint8_t {
 constexpr int kOperationCount = KDA_OPERATION_COUNT;
 
 // Limits of the contract, in one place.
-constexpr int kMaxHeadDim = 256;       // K and V on reference and cpu; also the CUDA limit
-constexpr int kMaxDraftNodes = 64;     // nodes a row
+constexpr int kMaxHeadDim = 256;    // K and V on reference and cpu; also the CUDA limit
+constexpr int kMaxDraftNodes = 64;  // nodes a row
 constexpr int kMinConvWidth = 2, kMaxConvWidth = 4;
-constexpr float kL2NormEpsilon = 1e-6f;  // inside the root: x * rsqrt(sum x^2 + eps)
+constexpr float kL2NormEpsilon = 1e-6f;   // inside the root: x * rsqrt(sum x^2 + eps)
 constexpr float kSoftplusLinear = 20.0f;  // softplus(x) = x above this
 constexpr double kDefaultLowerBound = -5.0;
 constexpr int64_t kDefaultWorkspaceLimit = int64_t{64} << 20;

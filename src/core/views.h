@@ -26,10 +26,10 @@ struct VectorView {
 // int32 or int64 indices [count] or [count, columns], any stride.
 struct IndexView {
   const void* data = nullptr;
-  bool wide = false;     // int64
-  int64_t count = 0;     // rows
+  bool wide = false;  // int64
+  int64_t count = 0;  // rows
   int64_t columns = 1;
-  int64_t stride = 1;    // elements, between rows
+  int64_t stride = 1;  // elements, between rows
   int64_t column_stride = 1;
   bool present() const { return data != nullptr; }
   int64_t at(int64_t row, int64_t column = 0) const {
