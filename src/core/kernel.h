@@ -1,6 +1,12 @@
-// What a kernel is to the rest of the library: a registry row. Rows expand from <backend>_kernels.def.
+// What a kernel is to the rest of the library: a registry row. Rows expand from src/<backend>/<backend>_kernels.def,
+// whose lines are
+//   KDA_KERNEL(cpu_decode_exact, decode, .needs = {.numerics = bit(Numerics::exact)}, .priority = 1, .summary = "...")
+//   KDA_WORKSPACE(cpu_extend_workspace)      declares int64_t cpu_extend_workspace(const Problem&)
+// The first two arguments are the function's name, which is also the kernel's, and its Operation; then come named
+// fields of KernelRow in their order. plan/registry.h declares the functions (namespace kda) from the same lines.
 #pragma once
 
+#include <type_traits>
 #include <variant>
 
 #include "core/launch.h"
@@ -13,6 +19,36 @@ using KernelFunction = Status (*)(const Problem&, const Launch&, const Execution
 using AnyKernel = std::variant<KernelFunction<ExtendLaunch>, KernelFunction<DecodeLaunch>, KernelFunction<VerifyLaunch>,
                                KernelFunction<CommitLaunch>, KernelFunction<MoveLaunch>, KernelFunction<ConvLaunch>,
                                KernelFunction<ConvCommitLaunch>, KernelFunction<ConvMoveLaunch>>;
+
+// The launch arguments of each operation.
+template <Operation>
+struct LaunchOfOperation;
+template <>
+struct LaunchOfOperation<Operation::extend> : std::type_identity<ExtendLaunch> {};
+template <>
+struct LaunchOfOperation<Operation::decode> : std::type_identity<DecodeLaunch> {};
+template <>
+struct LaunchOfOperation<Operation::verify> : std::type_identity<VerifyLaunch> {};
+template <>
+struct LaunchOfOperation<Operation::verify_pending> : std::type_identity<VerifyLaunch> {};
+template <>
+struct LaunchOfOperation<Operation::commit> : std::type_identity<CommitLaunch> {};
+template <>
+struct LaunchOfOperation<Operation::move> : std::type_identity<MoveLaunch> {};
+template <>
+struct LaunchOfOperation<Operation::conv_extend> : std::type_identity<ConvLaunch> {};
+template <>
+struct LaunchOfOperation<Operation::conv_decode> : std::type_identity<ConvLaunch> {};
+template <>
+struct LaunchOfOperation<Operation::conv_verify> : std::type_identity<ConvLaunch> {};
+template <>
+struct LaunchOfOperation<Operation::conv_verify_pending> : std::type_identity<ConvLaunch> {};
+template <>
+struct LaunchOfOperation<Operation::conv_commit> : std::type_identity<ConvCommitLaunch> {};
+template <>
+struct LaunchOfOperation<Operation::conv_move> : std::type_identity<ConvMoveLaunch> {};
+template <Operation op>
+using LaunchOf = typename LaunchOfOperation<op>::type;
 
 using WorkspaceFunction = int64_t (*)(const Problem&);
 

@@ -1,0 +1,41 @@
+#include "plan/registry.h"
+
+#include <iterator>
+
+namespace kda {
+namespace {
+
+#define KDA_WORKSPACE(name)
+#define KDA_KERNEL(kernel, op, ...)                                               \
+  KernelRow{.name = #kernel,                                                      \
+            .backend = KDA_ROW_BACKEND,                                           \
+            .operation = Operation::op,                                           \
+            .run = static_cast<KernelFunction<LaunchOf<Operation::op>>>(&kernel), \
+            __VA_ARGS__},
+
+constexpr KernelRow kRows[] = {
+#if KDA_WITH_CUDA
+#define KDA_ROW_BACKEND Backend::cuda
+#include "cuda/cuda_kernels.def"
+#undef KDA_ROW_BACKEND
+#endif
+#define KDA_ROW_BACKEND Backend::cpu
+#include "cpu/cpu_kernels.def"
+#undef KDA_ROW_BACKEND
+#define KDA_ROW_BACKEND Backend::reference
+#include "reference/reference_kernels.def"
+#undef KDA_ROW_BACKEND
+    KernelRow{}};  // an array needs a row even where no backend has kernels
+
+}  // namespace
+
+std::span<const KernelRow> kernel_registry() { return {kRows, std::size(kRows) - 1}; }
+
+const KernelRow* find_kernel(std::span<const KernelRow> rows, std::string_view name) {
+  for (const KernelRow& row : rows) {
+    if (name == row.name) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace kda
