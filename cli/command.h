@@ -1,0 +1,50 @@
+// How a subcommand joins the kda program, and what all of them share: exit codes, messages, JSON.
+//
+// A new subcommand is cli/NAME.cpp with `Action add_NAME(CLI::App& command)` and one line in commands.def:
+//   kda::cli::Action kda::cli::add_NAME(CLI::App& command) {
+//     auto options = std::make_shared<Options>();
+//     command.add_option("--threads", options->threads, "...");   // --help and --json come from the program
+//     return [options](const Call& call) { ...; return kDone; };
+//   }
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+namespace kda::cli {
+
+// Exit codes of every command. `kda doctor` adds its own above kWrongUse.
+enum ExitCode : int {
+  kDone = 0,
+  kAnswerIsNo = 1,  // it ran, and the answer is no: a comparison failed, a search found nothing
+  kWrongUse = 2,    // bad options or bad files, or something this machine or build cannot do
+};
+
+// What the program knows of one invocation.
+struct Call {
+  std::string_view command;  // "replay"
+  bool json = false;         // --json: one JSON object on stdout
+
+  // Prints "kda COMMAND: TEXT; way out: WAY_OUT" as one line on stderr and returns the exit code.
+  int fail(std::string_view text, std::string_view way_out = {}, int exit_code = kWrongUse) const;
+  // Prints a line on stderr: progress, warnings.
+  void note(std::string_view text) const;
+};
+
+// Runs a parsed subcommand; returns the exit code.
+using Action = std::function<int(const Call&)>;
+
+#define KDA_COMMAND(name, summary) Action add_##name(CLI::App& command);
+#include "cli/commands.def"
+#undef KDA_COMMAND
+
+// Prints one JSON value and a newline on stdout. Text that is not UTF-8 is replaced, numbers that JSON lacks are null.
+void print_json(const nlohmann::ordered_json& value);
+
+// The whole program; never throws. Flushes stdout and turns a failure to write it into an exit code.
+int run(int argc, const char* const* argv);
+
+}  // namespace kda::cli

@@ -1,0 +1,103 @@
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "io/file.h"
+#include "kda/kda.h"
+
+namespace kda::cli {
+namespace {
+
+struct CommandRow {
+  const char* name;
+  const char* summary;
+  Action (*add)(CLI::App&);
+};
+constexpr CommandRow kCommands[] = {
+#define KDA_COMMAND(name, summary) {#name, summary, &add_##name},
+#include "cli/commands.def"
+#undef KDA_COMMAND
+};
+
+// CLI11's texts can quote arguments of several lines; a message is one line.
+std::string one_line(std::string_view text) { return io::printable(text, 600); }
+
+int parse_and_run(int argc, const char* const* argv) {
+  CLI::App program("Kimi Delta Attention for inference", "kda");
+  program.require_subcommand(1);
+  program.set_version_flag("--version", std::string("kda ") + kda_version());
+  bool json = false;
+  std::vector<std::pair<CLI::App*, Action>> actions;
+  for (const CommandRow& row : kCommands) {
+    CLI::App* command = program.add_subcommand(row.name, row.summary);
+    command->add_flag("--json", json, "Print one JSON object on stdout");
+    actions.emplace_back(command, row.add(*command));
+  }
+  const auto chosen = [&]() -> CLI::App* {
+    const auto parsed = program.get_subcommands();
+    return parsed.empty() ? nullptr : parsed.front();
+  };
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::Success& help) {  // --help, --version
+    CLI::App* command = chosen();
+    std::string text = help.get_name() == "CallForVersion" ? std::string(help.what()) + "\n"
+                       : command != nullptr                ? command->help()
+                                                           : program.help();
+    std::fputs(text.c_str(), stdout);
+    return kDone;
+  } catch (const CLI::ParseError& error) {
+    CLI::App* command = chosen();
+    const std::string name = command != nullptr ? "kda " + command->get_name() : std::string("kda");
+    fmt::print(stderr, "{}: {}; way out: {} --help\n", name, one_line(error.what()), name);
+    return kWrongUse;
+  }
+  for (const auto& [command, action] : actions) {
+    if (!command->parsed()) continue;
+    const std::string name = command->get_name();
+    return action(Call{name, json});
+  }
+  return kWrongUse;
+}
+
+}  // namespace
+
+int Call::fail(std::string_view text, std::string_view way_out, int exit_code) const {
+  std::string line = fmt::format("kda {}: {}", command, one_line(text));
+  if (!way_out.empty()) line += fmt::format("; way out: {}", one_line(way_out));
+  fmt::print(stderr, "{}\n", line);
+  return exit_code;
+}
+
+void Call::note(std::string_view text) const { fmt::print(stderr, "kda {}: {}\n", command, one_line(text)); }
+
+void print_json(const nlohmann::ordered_json& value) {
+  const std::string text = value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fputc('\n', stdout);
+}
+
+int run(int argc, const char* const* argv) {
+  int exit_code = kWrongUse;
+  try {
+    exit_code = parse_and_run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::fputs("kda: out of memory; way out: a smaller input or a machine with more memory\n", stderr);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "kda: unexpected error: %s; way out: report it with the command line\n",
+                 one_line(error.what()).c_str());
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    std::fprintf(stderr, "kda: cannot write to stdout: %s\n", std::strerror(errno));
+    if (exit_code == kDone) exit_code = kWrongUse;
+  }
+  return exit_code;
+}
+
+}  // namespace kda::cli
