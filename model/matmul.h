@@ -46,4 +46,18 @@ void run_products(const Threads& threads, std::span<const Product> products);
 
 inline void run_product(const Threads& threads, const Product& product) { run_products(threads, {&product, 1}); }
 
+// out[r, j] = sum over d of x[r, d] * weights[d, j]: the same storage, multiplied from the other side. Row-invariant as
+// well: d ascending for every element.
+struct TransposedProduct {
+  const float* x = nullptr;  // [rows, weights.outputs]
+  int64_t x_stride = 0;
+  int64_t rows = 0;
+  Matrix weights;
+  float* out = nullptr;  // [rows, weights.inputs]
+  int64_t out_stride = 0;
+};
+
+// One piece of parallel work a product.
+void run_transposed_products(const Threads& threads, std::span<const TransposedProduct> products);
+
 }  // namespace kda::model
