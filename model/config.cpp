@@ -20,8 +20,8 @@ constexpr int64_t kMaxSize = int64_t{1} << 28;
 constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxHeads = 65536;
 
-// Reads fields and remembers the first complaint, so that reading is a list of lines. A field whose reading failed gives
-// its fallback.
+// Reads fields and remembers the first complaint, so that reading is a list of lines. A field whose reading failed
+// gives its fallback.
 class Fields {
  public:
   Fields(const json& object, std::string prefix, std::string* error)
@@ -154,9 +154,10 @@ void read_layer_kinds(Fields& linear, Config* config) {
   }
   for (size_t layer = 0; layer < uses.size(); ++layer) {
     if (uses[layer] == 1) continue;
-    linear.refuse(fmt::format("linear_attn_config: layer {} (counted from 1) is named {} times in kda_layers and "
-                              "full_attn_layers together, expected once",
-                              layer + 1, uses[layer]));
+    linear.refuse(
+        fmt::format("linear_attn_config: layer {} (counted from 1) is named {} times in kda_layers and "
+                    "full_attn_layers together, expected once",
+                    layer + 1, uses[layer]));
     return;
   }
 }
@@ -176,8 +177,8 @@ void read_linear_attention(const json& object, Config* config, std::string* erro
 }
 
 void read_mla(Fields& fields, Config* config) {
-  bool any = std::find(config->layer_kinds.begin(), config->layer_kinds.end(), LayerKind::mla) !=
-             config->layer_kinds.end();
+  bool any =
+      std::find(config->layer_kinds.begin(), config->layer_kinds.end(), LayerKind::mla) != config->layer_kinds.end();
   if (!any) return;
   config->mla_heads = fields.small("num_attention_heads", std::nullopt, 1, kMaxHeads);
   config->kv_lora_rank = fields.small("kv_lora_rank", std::nullopt, 1, 65536);

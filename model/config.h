@@ -27,9 +27,9 @@ struct Config {
   int kda_heads = 0;
   int kda_head_dim = 0;  // K = V
   int conv_width = 4;
-  bool bounded_gate = false;      // linear_attn_config.gate_lower_bound is given
-  double gate_lower_bound = 0;    // below 0
-  bool full_rank_gate = false;    // g_proj instead of g_a_proj, g_b_proj
+  bool bounded_gate = false;    // linear_attn_config.gate_lower_bound is given
+  double gate_lower_bound = 0;  // below 0
+  bool full_rank_gate = false;  // g_proj instead of g_a_proj, g_b_proj
 
   // MLA without rotary positions
   int mla_heads = 0;
@@ -52,9 +52,7 @@ struct Config {
 
   int64_t kda_channels() const { return 3 * int64_t{kda_heads} * kda_head_dim; }  // q|k|v of the convolution
   int mla_cache_width() const { return kv_lora_rank + qk_rope_head_dim; }
-  bool is_moe(int layer) const {
-    return num_experts > 0 && layer >= first_dense_layers && layer % moe_layer_freq == 0;
-  }
+  bool is_moe(int layer) const { return num_experts > 0 && layer >= first_dense_layers && layer % moe_layer_freq == 0; }
 
   // `path` is used in messages only.
   static io::Result<Config> parse(std::string_view json, const std::string& path);

@@ -32,9 +32,9 @@ struct ModelOptions {
   // Of KDA extend (prompts) and of KDA verify. Speculation gives the tokens of plain decoding only with exact verify.
   kda_numerics extend_numerics = KDA_EXACT;
   kda_numerics verify_numerics = KDA_EXACT;
-  int threads = 0;            // the caller's included; 0 = one per usable core
-  int prefill_chunk = 256;    // most tokens of one extend
-  int max_nodes = 64;         // most nodes of one verify, 1..64
+  int threads = 0;          // the caller's included; 0 = one per usable core
+  int prefill_chunk = 256;  // most tokens of one extend
+  int max_nodes = 64;       // most nodes of one verify, 1..64
   // 0-based layers, ascending: RowsView::features holds the residual stream *entering* each of them. The number of
   // layers itself is allowed and means the stream before the final norm.
   std::vector<int> feature_layers;
@@ -88,7 +88,7 @@ class Model {
   const Config& config() const;
   const ModelOptions& options() const;  // with defaults filled in
   const ModelWeights& weights() const;
-  const Threads& threads() const;       // for work outside the model too, such as a drafter's products
+  const Threads& threads() const;  // for work outside the model too, such as a drafter's products
   // What a drafter shares with its target: [vocab_size, hidden_size] both.
   const Matrix& embedding() const;
   const Matrix& lm_head() const;

@@ -21,9 +21,7 @@ HWY_INLINE void store(FloatVec v, float* out, int64_t count) {
   hn::Store(v, Floats(), lanes);
   std::memcpy(out, lanes, static_cast<size_t>(count) * sizeof(float));
 }
-HWY_INLINE FloatVec load_some(const float* p, int64_t count) {
-  return count >= kLanes ? load(p) : load_tail(p, count);
-}
+HWY_INLINE FloatVec load_some(const float* p, int64_t count) { return count >= kLanes ? load(p) : load_tail(p, count); }
 
 HWY_INLINE float lane_sum(FloatVec v) {
   const FloatVec zero = hn::Zero(Floats());

@@ -1,8 +1,8 @@
 // The dot-product kernel behind every matrix product and attention score. Included once per SIMD target.
 //
 // The one order of a sum over K: element k belongs to lane k mod L (L = lanes of the target), each lane adds its
-// products in ascending k with a fused multiply-add from zero, and `store_sum4` adds the lanes in one fixed tree. The block
-// shape (rows x outputs at a time) decides only which sums run side by side, never the order within one.
+// products in ascending k with a fused multiply-add from zero, and `store_sum4` adds the lanes in one fixed tree. The
+// block shape (rows x outputs at a time) decides only which sums run side by side, never the order within one.
 #if defined(KDA_MODEL_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KDA_MODEL_PRODUCT_INL_H_
 #undef KDA_MODEL_PRODUCT_INL_H_
@@ -60,7 +60,7 @@ HWY_INLINE void store_blocks_sum(V v, float* out) {
   if constexpr (hn::MaxLanes(d) == 4) {
     hn::StoreU(v, d, out);
   } else {
-    const hn::Half<hn::DFromV<V>> half;
+    const hn::Half<hn::DFromV<V> > half;
     store_blocks_sum(hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), out);
   }
 }
@@ -78,9 +78,7 @@ HWY_INLINE void dot_block(const float* HWY_RESTRICT x, int64_t x_stride, const W
                           float* HWY_RESTRICT sums, int64_t sums_stride) {
   constexpr int C = 4 * G;
   FloatVec acc[R][C];
-  KDA_UNROLL for (int r = 0; r < R; ++r) {
-    KDA_UNROLL for (int c = 0; c < C; ++c) acc[r][c] = hn::Zero(Floats());
-  }
+  KDA_UNROLL for (int r = 0; r < R; ++r) { KDA_UNROLL for (int c = 0; c < C; ++c) acc[r][c] = hn::Zero(Floats()); }
   const W* weights[C];
   KDA_UNROLL for (int c = 0; c < C; ++c) weights[c] = w[c];
   int64_t k = 0;

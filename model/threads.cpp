@@ -13,8 +13,8 @@
 namespace kda::model {
 namespace {
 
-// A worker that finds nothing to do looks this often (tens of microseconds) before it sleeps: the regions of one decoded
-// token follow each other faster than a sleeping thread wakes up.
+// A worker that finds nothing to do looks this often (tens of microseconds) before it sleeps: the regions of one
+// decoded token follow each other faster than a sleeping thread wakes up.
 constexpr int kSpins = 1000;
 // A caller that waits for the last pieces gives up its core at this point: with more threads than cores the thread that
 // has the piece may be waiting for this very core.

@@ -50,8 +50,8 @@ KdaWeights read_kda(WeightReader& reader, const std::string& prefix, const Confi
   w.b = reader.matrix(prefix + "b_proj.weight", heads, hidden);
   w.o = reader.matrix(prefix + "o_proj.weight", hidden, all);
   for (const char* part : {"q", "k", "v"}) {
-    const Floats conv = reader.floats(prefix + part + "_conv1d.weight",
-                                      {{all, 1, config.conv_width}, {all, config.conv_width}});
+    const Floats conv =
+        reader.floats(prefix + part + "_conv1d.weight", {{all, 1, config.conv_width}, {all, config.conv_width}});
     w.conv.insert(w.conv.end(), conv.begin(), conv.end());
   }
   w.a_log = reader.floats(prefix + "A_log", {{1, 1, heads, 1}, {heads}});

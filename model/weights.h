@@ -16,15 +16,15 @@ namespace kda::model {
 using Floats = std::vector<float>;
 
 struct KdaWeights {
-  Matrix q, k, v;    // [heads * dim, hidden]
-  Matrix f_a, f_b;   // decay gate: [dim, hidden], [heads * dim, dim]
-  Matrix g_a, g_b;   // output gate, as f; with a full-rank gate g_a is empty and g_b [heads * dim, hidden]
-  Matrix b;          // [heads, hidden]
-  Matrix o;          // [hidden, heads * dim]
-  Floats conv;       // [3 * heads * dim, width]: q, k, v
-  Floats a_log;      // [heads]
-  Floats dt_bias;    // [heads * dim]
-  Floats o_norm;     // [dim]
+  Matrix q, k, v;   // [heads * dim, hidden]
+  Matrix f_a, f_b;  // decay gate: [dim, hidden], [heads * dim, dim]
+  Matrix g_a, g_b;  // output gate, as f; with a full-rank gate g_a is empty and g_b [heads * dim, hidden]
+  Matrix b;         // [heads, hidden]
+  Matrix o;         // [hidden, heads * dim]
+  Floats conv;      // [3 * heads * dim, width]: q, k, v
+  Floats a_log;     // [heads]
+  Floats dt_bias;   // [heads * dim]
+  Floats o_norm;    // [dim]
 };
 
 struct MlaWeights {
@@ -41,7 +41,7 @@ struct MlpWeights {
 };
 
 struct MoeWeights {
-  Matrix router;  // [experts, hidden]
+  Matrix router;           // [experts, hidden]
   Floats correction_bias;  // [experts], zeros if the checkpoint has none
   std::vector<MlpWeights> experts;
   MlpWeights shared;  // empty without shared experts
@@ -51,7 +51,7 @@ struct LayerWeights {
   Floats input_norm, post_norm;  // [hidden]
   KdaWeights kda;                // one of these two, by Config::layer_kinds
   MlaWeights mla;
-  MlpWeights mlp;                // one of these two, by Config::is_moe
+  MlpWeights mlp;  // one of these two, by Config::is_moe
   MoeWeights moe;
 };
 
@@ -63,8 +63,8 @@ struct ModelWeights {
   // Reads DIRECTORY/model.safetensors or the files of its index.
   static io::Result<std::unique_ptr<ModelWeights>> load(const std::string& directory, const Config& config);
 
-  std::vector<io::Checkpoint> files;            // keeps the mappings
-  std::vector<std::vector<std::byte>> copies;   // matrices that the file had at an odd address
+  std::vector<io::Checkpoint> files;           // keeps the mappings
+  std::vector<std::vector<std::byte>> copies;  // matrices that the file had at an odd address
 };
 
 // Finds tensors by name and shape, in a model's checkpoint or a drafter's. The first failure is kept; what is asked for
