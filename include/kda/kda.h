@@ -271,7 +271,7 @@ typedef struct kda_rows {
 /* States to store on the way. A negative entry in any of the three lists skips that store. */
 typedef struct kda_snapshots {
   const DLTensor* rows;      /* [S] row of this call */
-  const DLTensor* positions; /* [S] extend: tokens of this call (0 = the start); commit: a node, -1 = the start */
+  const DLTensor* positions; /* [S] extend: tokens of this call (0 = the start); commit: a node on the path to the tip */
   const DLTensor* slots;     /* [S] destination slot */
   const DLTensor* pool;      /* destination pool, fp32, bf16 or fp16; may be the state pool; NULL = state */
 } kda_snapshots;
