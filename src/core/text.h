@@ -30,6 +30,7 @@ class FixedText {
     append_text(text_, kCapacity, format, arguments);
   }
   const char* c_str() const { return text_; }
+  bool empty() const { return text_[0] == '\0'; }
   operator const char*() const { return text_; }  // NOLINT(google-explicit-constructor): a text is used as one
 
  private:

@@ -31,9 +31,9 @@ constexpr KernelRow kRows[] = {
 
 std::span<const KernelRow> kernel_registry() { return {kRows, std::size(kRows) - 1}; }
 
-const KernelRow* find_kernel(std::span<const KernelRow> rows, std::string_view name) {
+const KernelRow* find_kernel(std::span<const KernelRow> rows, Operation operation, std::string_view name) {
   for (const KernelRow& row : rows) {
-    if (name == row.name) return &row;
+    if (row.operation == operation && name == row.name) return &row;
   }
   return nullptr;
 }

@@ -21,7 +21,7 @@ namespace kda {
 // Every row, in the order the planner considers them within one priority.
 std::span<const KernelRow> kernel_registry();
 
-// The row of that name, or null.
-const KernelRow* find_kernel(std::span<const KernelRow> rows, std::string_view name);
+// The row of that operation and name, or null.
+const KernelRow* find_kernel(std::span<const KernelRow> rows, Operation operation, std::string_view name);
 
 }  // namespace kda

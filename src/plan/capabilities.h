@@ -1,0 +1,26 @@
+// What this build and this machine offer to the planner.
+#pragma once
+
+#include "core/types.h"
+
+namespace kda {
+
+constexpr int kBackendCount = 3;
+// In the order AUTO prefers them.
+constexpr Backend kBackends[kBackendCount] = {Backend::cuda, Backend::cpu, Backend::reference};
+const char* name_of(Backend backend);
+
+struct Capabilities {
+  int usable_cores = 1;
+  bool cuda_built = false;
+  int gpu = 0;  // compute capability times 10 (90 = Hopper) of the context's device; 0 = no usable GPU
+  int gpu_device = -1;
+
+  // Null if the backend can run, else why not.
+  const char* missing(Backend backend) const;
+};
+
+// cuda_device as in kda_context_options: 0 = the current device, n = device n-1, -1 = do not look for one.
+Capabilities probe_capabilities(int cuda_device);
+
+}  // namespace kda
