@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+"""count_tests.py LOG STATUS: prints "passed failed skipped" of a suite's log.
+
+Counts GoogleTest summaries and Python unittest summaries. A log with neither is one test that passed if STATUS is 0.
+A non-zero STATUS is always at least one failure.
+"""
+import re
+import sys
+
+
+def main():
+    text = open(sys.argv[1], errors="replace").read()
+    status = int(sys.argv[2])
+
+    def total(pattern):
+        return sum(int(n) for n in re.findall(pattern, text))
+
+    passed = total(r"\[  PASSED  \] (\d+) test")
+    failed = total(r"\[  FAILED  \] (\d+) test")
+    skipped = total(r"\[  SKIPPED \] (\d+) test")
+    # GoogleTest counts a skipped test as neither passed nor failed; unittest counts it among those run.
+    for run, verdict in re.findall(r"Ran (\d+) tests? in .*\n\n(.*)", text):
+        skips = sum(int(n) for n in re.findall(r"skipped=(\d+)", verdict))
+        bad = sum(int(n) for n in re.findall(r"(?:failures|errors)=(\d+)", verdict))
+        passed, failed, skipped = passed + int(run) - skips - bad, failed + bad, skipped + skips
+    if passed + failed + skipped == 0 and status == 0:
+        passed = 1
+    if status != 0 and failed == 0:
+        failed = 1
+    print(passed, failed, skipped)
+
+
+if __name__ == "__main__":
+    main()
