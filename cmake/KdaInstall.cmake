@@ -12,6 +12,7 @@ configure_package_config_file(cmake/kda-config.cmake.in ${PROJECT_BINARY_DIR}/kd
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/kda-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/kda-config.cmake ${PROJECT_BINARY_DIR}/kda-config-version.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kda)
+file(RELATIVE_PATH KDA_PC_INCLUDEDIR ${CMAKE_INSTALL_FULL_LIBDIR} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
 configure_file(cmake/kda.pc.in ${PROJECT_BINARY_DIR}/kda.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/kda.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 if(TARGET kda)
