@@ -39,11 +39,11 @@ bool pool_layout(const Problem& problem, int32_t slots, int32_t layers, int32_t 
     p.conv_record_row_bytes = align_up(conv_record_layout(problem, problem.conv_channels()).row_bytes, kPoolAlignment);
   }
   Carver carver;
-  const bool fits = carver.reserve(p.state_slot_bytes, p.slot_count, layers, &p.state_offset, &p.state_layer_stride) &&
-                    carver.reserve(p.conv_slot_bytes, p.slot_count, layers, &p.conv_offset, &p.conv_layer_stride) &&
-                    carver.reserve(p.record_row_bytes, record_rows, layers, &p.record_offset, &p.record_layer_stride) &&
-                    carver.reserve(p.conv_record_row_bytes, record_rows, layers, &p.conv_record_offset,
-                                   &p.conv_record_layer_stride);
+  const bool fits =
+      carver.reserve(p.state_slot_bytes, p.slot_count, layers, &p.state_offset, &p.state_layer_stride) &&
+      carver.reserve(p.conv_slot_bytes, p.slot_count, layers, &p.conv_offset, &p.conv_layer_stride) &&
+      carver.reserve(p.record_row_bytes, record_rows, layers, &p.record_offset, &p.record_layer_stride) &&
+      carver.reserve(p.conv_record_row_bytes, record_rows, layers, &p.conv_record_offset, &p.conv_record_layer_stride);
   p.total_bytes = carver.end();
   if (fits) *out = p;
   return fits;
