@@ -40,8 +40,8 @@ using namespace kda;
 kda_pool::kda_pool(const kda_plan& the_plan, const PoolLayout& the_layout, void* borrowed_memory)
     : plan(the_plan),
       layout(the_layout),
-      on_host(the_plan.backend != Backend::cuda),
-      device(on_host ? DLDevice{kDLCPU, 0} : DLDevice{kDLCUDA, the_plan.cuda_device()}),
+      on_host(the_plan.choice.backend != Backend::cuda),
+      device(on_host ? DLDevice{kDLCPU, 0} : DLDevice{kDLCUDA, the_plan.context->capabilities.gpu_device}),
       memory(borrowed_memory ? PoolMemory(borrowed_memory) : PoolMemory(the_layout.total_bytes)),
       slots(the_layout.first_slot, the_layout.slot_count - the_layout.first_slot) {
   const Problem& p = plan.problem;

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <new>
 
+#include "plan/struct_size.h"
 #include "runtime/exported_state.h"
 #include "runtime/pool.h"
 
@@ -42,7 +43,7 @@ Status null_argument(const ErrorSink& sink, const char* what) { return sink.fail
 
 // Accepts the options of an older caller (shorter struct) and of a newer one whose unknown tail is zero.
 Status read_options(const kda_pool_options* given, kda_pool_options* out, const ErrorSink& sink) {
-  return read_abi_struct(given, out, "kda_pool_options", sink);
+  return read_struct(given, "kda_pool_options", out, sink);
 }
 
 DLTensor tensor_of(const kda_pool& pool, const kda_pool::Extents& extents, DLDataType dtype, int64_t offset) {
@@ -123,7 +124,7 @@ kda_status kda_pool_create(const kda_plan* plan, const kda_pool_options* options
       return sink.failf(KDA_E_POOL_MEMORY, "%zu bytes at %p", "the planned bytes, aligned to 64", o.memory_bytes,
                         o.memory);
     }
-  } else if (plan->backend == Backend::cuda) {
+  } else if (plan->choice.backend == Backend::cuda) {
     return sink.fail(KDA_E_POOL_MEMORY, "a pool of a CUDA plan without memory", "device memory of the planned bytes",
                      "allocate kda_pool_planned_bytes on the device and pass it as kda_pool_options.memory");
   }
