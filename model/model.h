@@ -142,6 +142,8 @@ class Session {
  private:
   struct Impl;
   explicit Session(std::unique_ptr<Impl> impl);
+  template <class T, class Body>
+  io::Result<T> guarded(const Body& body);
   std::unique_ptr<Impl> impl_;
 };
 
