@@ -1,0 +1,74 @@
+#include "cpu/commit_path.h"
+
+namespace kda::cpu {
+
+void prepare_path(const CommitUnit& u) {
+  const Problem& p = u.problem;
+  const RecordLayout layout = record_layout(p);
+  const int64_t head = u.unit.head / p.value_heads_per_head(), padded = u.lane.layout().key_padded;
+  for (int i = 0; i < u.path.length; ++i) {
+    PreparedToken& token = u.lane.reset_token(i);
+    // Records are read only; RecordNode serves their writer too.
+    const RecordNode node{
+        layout, const_cast<std::byte*>(u.record) + layout.nodes_begin + u.path.nodes[i] * layout.node_bytes};
+    std::memcpy(token.correction, node.correction(u.unit.head, p.value_dim), p.value_dim * sizeof(float));
+    std::memcpy(token.decay, node.decay(u.unit.head, p.key_dim), p.key_dim * sizeof(float));
+    u.functions.widen(node.key(head, p.key_dim * size_of(p.io)), p.io, p.key_dim, token.key);
+    const float rnorm = *node.key_rnorm(head);
+    for (int k = 0; k < p.key_dim; ++k) token.key[k] *= rnorm;
+    for (int64_t k = p.key_dim; k < padded; ++k) token.key[k] = token.decay[k] = 0.0f;
+  }
+}
+
+void commit_tile(const CommitUnit& u, int64_t first, int64_t rows, const StateRows* result) {
+  const Problem& p = u.problem;
+  const int64_t head_row = u.unit.first_row + first, padded = u.lane.layout().key_padded;
+  const StateRows unrounded = float_rows(u.lane.unrounded_tile(), padded);
+  StateRows working = float_rows(u.lane.tile(0), padded);
+  working.dtype = p.state;
+  if (result != nullptr) working = *result;
+
+  StateRows state = zero_rows(u.lane);
+  if (u.source.present()) {
+    if (steps_in_place(p, u.source)) {
+      state = rows_in_place(p, u.source, head_row);
+    } else {
+      load_rows(p, u.functions, u.source, head_row, rows, working);
+      state = working;
+    }
+  }
+  StepArgs step{.first_row = head_row, .rows = rows, .key_padded = padded};
+  for (int i = 0; i < u.path.length; ++i) {
+    const int node = u.path.nodes[i];
+    const bool last = i + 1 == u.path.length;
+    const bool snapshot = next_snapshot(u.snapshots, u.row, node) == node;
+    const bool stores_final = last && u.destination.present();
+    step.source = state;
+    step.update = &u.lane.token(i);
+    if (stores_final && !snapshot && result == nullptr && steps_in_place(p, u.destination)) {
+      step.target = rows_in_place(p, u.destination, head_row);
+      u.functions.step(step);
+      return;
+    }
+    if (snapshot || stores_final) {
+      // What is stored is rounded once, to its own dtype; what the next node starts from, to the pool's.
+      step.target = p.state == DType::fp32 ? working : unrounded;
+      u.functions.step(step);
+      for_snapshots(p, u.snapshots, u.own_pool, u.row, node, [&](int64_t slot) {
+        store_rows(p, u.functions, step.target, head_row, rows,
+                   stored_head(p, u.snapshots.pool, u.layer, slot, u.unit.head));
+      });
+      if (stores_final) store_rows(p, u.functions, step.target, head_row, rows, u.destination);
+      if (p.state == DType::fp32) {
+        state = working;
+        continue;
+      }
+    }
+    if (last && result == nullptr) return;
+    step.target = working;
+    u.functions.step(step);
+    state = working;
+  }
+}
+
+}  // namespace kda::cpu

@@ -1,0 +1,46 @@
+// Preparing tokens of one value head, and what all state kernels do with them.
+#pragma once
+
+#include "cpu/rows.h"
+#include "cpu/scratch.h"
+#include "cpu/state_io.h"
+
+namespace kda::cpu {
+
+// The tokens of one value head in one call.
+class HeadTokens {
+ public:
+  // The lane's bias row is filled; one HeadTokens a lane at a time.
+  HeadTokens(const Problem&, const TargetFunctions&, const TokenInputs&, int64_t value_head, Lane&);
+
+  // Prepares token `token` (its index in the call's tensors) as lane token `index`. Returns 1/norm of k.
+  float prepare(int64_t token, int index);
+
+  // Rows [first_row, first_row + rows) of out, from lane token `index`, or zeros.
+  void store_out(int64_t token, int index, int64_t first_row, int64_t rows) const;
+  void store_zero_out(int64_t token, int64_t first_row, int64_t rows) const;
+
+  // k of the token as it came, [K] io dtype.
+  const std::byte* key(int64_t token) const { return element(inputs_.k, token, head_); }
+
+ private:
+  static std::byte* element(const TokenView& view, int64_t token, int64_t head) {
+    return view.data + (token * view.token_stride + head * view.head_stride) * size_of(view.dtype);
+  }
+  const Problem& problem_;
+  const TargetFunctions& functions_;
+  const TokenInputs& inputs_;
+  Lane& lane_;
+  int64_t value_head_, head_;
+  HeadParameters parameters_;
+};
+
+// Runs body(first, count) over tiles of [0, rows).
+template <class Body>
+void for_tiles(const ScratchLayout& layout, int64_t rows, const Body& body) {
+  for (int64_t first = 0; first < rows; first += layout.tile_rows) {
+    body(first, min_of(layout.tile_rows, rows - first));
+  }
+}
+
+}  // namespace kda::cpu

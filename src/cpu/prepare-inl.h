@@ -1,0 +1,130 @@
+// Conversions and the part of a token that comes before the recurrence: gate, step size, norms. Compiled once per
+// target.
+#if defined(KDA_CPU_PREPARE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KDA_CPU_PREPARE_INL_H_
+#undef KDA_CPU_PREPARE_INL_H_
+#else
+#define KDA_CPU_PREPARE_INL_H_
+#endif
+
+#include "cpu/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kda::cpu {
+namespace HWY_NAMESPACE {
+
+template <class From>
+void WidenFrom(const std::byte* from, DType dtype, int64_t count, float* to) {
+  const From* source = reinterpret_cast<const From*>(from);
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) StoreVector(LoadVector(source + i), to + i);
+  for (; i < count; ++i) to[i] = load_element(from, dtype, i);
+}
+void Widen(const std::byte* from, DType dtype, int64_t count, float* to) {
+  if (dtype == DType::fp32) return WidenFrom<float>(from, dtype, count, to);
+  return dtype == DType::bf16 ? WidenFrom<Bf16>(from, dtype, count, to) : WidenFrom<Fp16>(from, dtype, count, to);
+}
+
+template <class To>
+void NarrowTo(const float* from, int64_t count, DType dtype, std::byte* to) {
+  To* target = reinterpret_cast<To*>(to);
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) StoreVector(LoadVector(from + i), target + i);
+  for (; i < count; ++i) store_element(from[i], to, dtype, i);
+}
+void Narrow(const float* from, int64_t count, DType dtype, std::byte* to) {
+  if (dtype == DType::fp32) return NarrowTo<float>(from, count, dtype, to);
+  return dtype == DType::bf16 ? NarrowTo<Bf16>(from, count, dtype, to) : NarrowTo<Fp16>(from, count, dtype, to);
+}
+
+float ExpOne(float x) { return hn::GetLane(hn::Exp(F(), hn::Set(F(), x))); }
+
+HWY_INLINE void WidenPadded(const std::byte* from, DType dtype, int64_t count, int64_t padded, float* to) {
+  Widen(from, dtype, count, to);
+  for (int64_t i = count; i < padded; ++i) to[i] = 0.0f;
+}
+
+// 1/sqrt(sum x^2 + eps)
+HWY_INLINE float ReciprocalNorm(const float* x, int64_t padded) {
+  VF sum = hn::Zero(F());
+  for (int64_t k = 0; k < padded; k += kLanes) {
+    const VF v = LoadVector(x + k);
+    sum = hn::MulAdd(v, v, sum);
+  }
+  const VF norm = hn::Sqrt(hn::Set(F(), LaneSum(sum) + kL2NormEpsilon));
+  return hn::GetLane(hn::Div(hn::Set(F(), 1.0f), norm));
+}
+
+// x holds the raw gate and receives exp(g).
+HWY_INLINE void DecayFromGate(const HeadParameters& head, int64_t padded, float* x) {
+  const F d;
+  const VF exp_A = hn::Set(d, head.exp_A), negative_exp_A = hn::Set(d, -head.exp_A);
+  const VF lower_bound = hn::Set(d, head.lower_bound);
+  for (int64_t k = 0; k < padded; k += kLanes) {
+    VF g = LoadVector(x + k);
+    if (head.gate == Gate::softplus) {
+      g = hn::Mul(negative_exp_A, Softplus(hn::Add(g, LoadVector(head.bias + k))));
+    } else if (head.gate == Gate::bounded) {
+      g = hn::Mul(lower_bound, Sigmoid(hn::Mul(exp_A, hn::Add(g, LoadVector(head.bias + k)))));
+    }
+    StoreVector(hn::Exp(d, g), x + k);
+  }
+}
+
+HWY_INLINE float StepSize(Beta form, float b) {
+  if (form == Beta::none) return b;
+  const float s = hn::GetLane(Sigmoid(hn::Set(F(), b)));
+  return form == Beta::sigmoid2 ? 2.0f * s : s;
+}
+
+void Prepare(const PrepareArgs& args) {
+  const F d;
+  const HeadParameters& head = *args.head;
+  PreparedToken& token = *args.token;
+  const int64_t padded = padded_key(args.key_dim);
+  float* query = token.decayed_query;  // until it is overwritten with d*q
+
+  WidenPadded(args.q, args.io, args.key_dim, padded, query);
+  WidenPadded(args.k, args.io, args.key_dim, padded, token.key);
+  WidenPadded(args.a, args.gate_dtype, args.key_dim, padded, token.decay);
+  WidenPadded(args.v, args.io, args.value_dim, padded_value(args.value_dim), token.value);
+  DecayFromGate(head, padded, token.decay);
+  token.beta = StepSize(head.beta, load_element(args.b, args.beta_dtype, 0));
+
+  float query_factor = head.scale, key_factor = 1.0f;
+  if (head.qk_l2norm) {
+    query_factor *= ReciprocalNorm(query, padded);
+    key_factor = ReciprocalNorm(token.key, padded);
+  }
+  *args.key_rnorm = key_factor;
+
+  const VF query_scale = hn::Set(d, query_factor), key_scale = hn::Set(d, key_factor);
+  VF dot = hn::Zero(d);
+  for (int64_t k = 0; k < padded; k += kLanes) {
+    const VF decay = LoadVector(token.decay + k);
+    const VF key = hn::Mul(LoadVector(token.key + k), key_scale);
+    const VF q = hn::Mul(LoadVector(query + k), query_scale);
+    dot = hn::MulAdd(key, q, dot);
+    StoreVector(key, token.key + k);
+    StoreVector(hn::Mul(decay, key), token.decayed_key + k);
+    StoreVector(hn::Mul(decay, q), token.decayed_query + k);
+  }
+  token.key_query = LaneSum(dot);
+}
+
+void ConvStep(const ConvStepArgs& args) {
+  for (int64_t c = 0; c < args.channels; c += kLanes) {
+    VF sum = hn::Mul(LoadVector(args.taps[0] + c), LoadVector(args.weights[0] + c));
+    for (int w = 1; w < args.width; ++w) {
+      sum = hn::MulAdd(LoadVector(args.taps[w] + c), LoadVector(args.weights[w] + c), sum);
+    }
+    if (args.bias != nullptr) sum = hn::Add(sum, LoadVector(args.bias + c));
+    StoreVector(hn::Mul(sum, Sigmoid(sum)), args.out + c);
+  }
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace kda::cpu
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,127 @@
+// One token applied to a block of state rows: the only place where the recurrence is computed. Compiled once per target.
+//
+// Rows are taken kBlock at a time so that both sums over K of all of them (2*kBlock accumulators) stay in registers and
+// are reduced together: log2(lanes) rounds of pairwise sums turn `lanes` accumulators into one vector that holds each
+// row's sum. Update and the next token's sums are made in one pass: four multiply-adds for one load and one store.
+#if defined(KDA_CPU_STATE_STEP_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KDA_CPU_STATE_STEP_INL_H_
+#undef KDA_CPU_STATE_STEP_INL_H_
+#else
+#define KDA_CPU_STATE_STEP_INL_H_
+#endif
+
+#include "cpu/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kda::cpu {
+namespace HWY_NAMESPACE {
+
+constexpr int kBlockRows = kLanes > 1 ? kLanes / 2 : 4;
+
+// u = beta*(v - prediction), out = query sum + (k.q)*u for as many rows as D has lanes.
+template <class D, class V>
+HWY_INLINE void FinishRows(D d, V prediction, V query_sum, PreparedToken& next, int64_t row) {
+  const V u = hn::Mul(hn::Set(d, next.beta), hn::Sub(hn::LoadU(d, next.value + row), prediction));
+  hn::StoreU(u, d, next.correction + row);
+  hn::StoreU(hn::MulAdd(hn::Set(d, next.key_query), u, query_sum), d, next.out + row);
+}
+
+// sums: kBlock accumulators of predictions, then kBlock of query sums.
+template <int kBlock>
+HWY_INLINE void FinishBlock(VF* sums, PreparedToken& next, int64_t row) {
+  if constexpr (kBlock > 1 && 2 * kBlock == kLanes) {
+#if HWY_TARGET != HWY_SCALAR
+    Unroll<kLanes / 2>([&](auto i) HWY_ATTR { sums[i] = PairSums(sums[2 * i], sums[2 * i + 1]); });
+    if constexpr (kLanes >= 4) {
+      Unroll<kLanes / 4>([&](auto i) HWY_ATTR { sums[i] = PairSums(sums[2 * i], sums[2 * i + 1]); });
+    }
+    if constexpr (kLanes >= 8) {
+      Unroll<kLanes / 8>([&](auto i) HWY_ATTR { sums[i] = PairSums(sums[2 * i], sums[2 * i + 1]); });
+    }
+    if constexpr (kLanes >= 16) {
+      Unroll<kLanes / 16>([&](auto i) HWY_ATTR { sums[i] = PairSums(sums[2 * i], sums[2 * i + 1]); });
+    }
+    static_assert(kLanes <= 16);
+    const hn::Half<F> half;
+    FinishRows(half, hn::LowerHalf(half, sums[0]), hn::UpperHalf(half, sums[0]), next, row);
+#endif
+  } else {
+    const hn::CappedTag<float, 1> one;
+    for (int r = 0; r < kBlock; ++r) {
+      FinishRows(one, hn::Set(one, LaneSum(sums[r])), hn::Set(one, LaneSum(sums[kBlock + r])), next, row + r);
+    }
+  }
+}
+
+// Source and Target: float or Bf16, the dtype of the rows.
+template <int kBlock, bool kUpdate, bool kNext, class Source, class Target>
+HWY_INLINE void StepBlock(const StepArgs& args, int64_t row) {
+  const F d;
+  const Source* source = reinterpret_cast<const Source*>(args.source.data) + row * args.source.stride;
+  Target* target = kUpdate ? reinterpret_cast<Target*>(args.target.data) + row * args.target.stride : nullptr;
+  const int64_t source_stride = args.source.stride, target_stride = args.target.stride;
+  const int64_t head_row = args.first_row + row;
+  VF sums[2 * kBlock], u[kBlock];
+  if constexpr (kNext) Unroll<2 * kBlock>([&](auto i) HWY_ATTR { sums[i] = hn::Zero(d); });
+  if constexpr (kUpdate) {
+    Unroll<kBlock>([&](auto r) HWY_ATTR { u[r] = hn::Set(d, args.update->correction[head_row + r]); });
+  }
+  const float* decay = kUpdate ? args.update->decay : nullptr;
+  const float* key = kUpdate ? args.update->key : nullptr;
+  const float* next_key = kNext ? args.next->decayed_key : nullptr;
+  const float* next_query = kNext ? args.next->decayed_query : nullptr;
+
+  for (int64_t k = 0; k < args.key_padded; k += kLanes) {
+    VF decay_k, key_k, next_key_k, next_query_k;
+    if constexpr (kUpdate) {
+      decay_k = hn::LoadU(d, decay + k);
+      key_k = hn::LoadU(d, key + k);
+    }
+    if constexpr (kNext) {
+      next_key_k = hn::LoadU(d, next_key + k);
+      next_query_k = hn::LoadU(d, next_query + k);
+    }
+    Unroll<kBlock>([&](auto r) HWY_ATTR {
+      VF s = LoadVector(source + r * source_stride + k);
+      if constexpr (kUpdate) {
+        s = hn::MulAdd(u[r], key_k, hn::Mul(s, decay_k));
+        StoreVector(s, target + r * target_stride + k);
+        if constexpr (kNext) s = Rounded(s, target);
+      }
+      if constexpr (kNext) {
+        sums[r] = hn::MulAdd(s, next_key_k, sums[r]);
+        sums[kBlock + r] = hn::MulAdd(s, next_query_k, sums[kBlock + r]);
+      }
+    });
+  }
+  if constexpr (kNext) FinishBlock<kBlock>(sums, *args.next, head_row);
+}
+
+template <bool kUpdate, bool kNext, class Source, class Target>
+void StepAllRows(const StepArgs& args) {
+  int64_t row = 0;
+  for (; row + kBlockRows <= args.rows; row += kBlockRows) {
+    StepBlock<kBlockRows, kUpdate, kNext, Source, Target>(args, row);
+  }
+  for (; row < args.rows; ++row) StepBlock<1, kUpdate, kNext, Source, Target>(args, row);
+}
+
+template <class Source>
+void StepFrom(const StepArgs& args) {
+  if (args.update == nullptr) return StepAllRows<false, true, Source, float>(args);
+  const bool next = args.next != nullptr;
+  if (args.target.dtype == DType::fp32) {
+    return next ? StepAllRows<true, true, Source, float>(args) : StepAllRows<true, false, Source, float>(args);
+  }
+  return next ? StepAllRows<true, true, Source, Bf16>(args) : StepAllRows<true, false, Source, Bf16>(args);
+}
+
+void Step(const StepArgs& args) {
+  return args.source.dtype == DType::fp32 ? StepFrom<float>(args) : StepFrom<Bf16>(args);
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace kda::cpu
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,94 @@
+#include "cpu/target_functions.h"
+
+#include "cpu/highway_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/target_functions.cpp"  // this file, once more per target
+#include "hwy/foreach_target.h"                         // IWYU pragma: keep
+// After foreach_target.h:
+#include "cpu/prepare-inl.h"
+#include "cpu/state_step-inl.h"
+#include "cpu/targets.h"
+#include "cpu/vector-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kda::cpu {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_AVX3
+constexpr const char* kTargetName = "AVX512";
+#elif HWY_TARGET == HWY_AVX2
+constexpr const char* kTargetName = "AVX2";
+#elif HWY_TARGET == HWY_NEON
+constexpr const char* kTargetName = "NEON";
+#else
+constexpr const char* kTargetName = "SCALAR";
+#endif
+
+constexpr TargetFunctions kFunctions = {.name = kTargetName,
+                                        .lanes = kLanes,
+                                        .widen = Widen,
+                                        .narrow = Narrow,
+                                        .exp = ExpOne,
+                                        .prepare = Prepare,
+                                        .step = Step,
+                                        .conv_step = ConvStep};
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace kda::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kda {
+namespace cpu {
+namespace {
+
+struct Target {
+  int64_t bit;
+  const TargetFunctions* functions;
+};
+
+// Worst first.
+constexpr Target kTargets[] = {
+#if HWY_TARGETS & HWY_SCALAR
+    {HWY_SCALAR, &N_SCALAR::kFunctions},
+#endif
+#if HWY_TARGETS & HWY_EMU128
+    {HWY_EMU128, &N_EMU128::kFunctions},
+#endif
+#if HWY_TARGETS & HWY_NEON
+    {HWY_NEON, &N_NEON::kFunctions},
+#endif
+#if HWY_TARGETS & HWY_AVX2
+    {HWY_AVX2, &N_AVX2::kFunctions},
+#endif
+#if HWY_TARGETS & HWY_AVX3
+    {HWY_AVX3, &N_AVX3::kFunctions},
+#endif
+};
+constexpr int kTargetCount = static_cast<int>(std::size(kTargets));
+
+}  // namespace
+
+const TargetFunctions& target_functions(int target) { return *kTargets[target].functions; }
+
+}  // namespace cpu
+
+int cpu_target_count() { return cpu::kTargetCount; }
+const char* cpu_target_name(int target) { return cpu::kTargets[target].functions->name; }
+
+bool cpu_target_available(int target) {
+  if (target < 0 || target >= cpu::kTargetCount) return false;
+  const int64_t bit = cpu::kTargets[target].bit;
+  return (bit & (HWY_STATIC_TARGET | HWY_SCALAR | HWY_EMU128)) != 0 || (hwy::SupportedTargets() & bit) != 0;
+}
+
+int cpu_best_target() {
+  int best = cpu::kTargetCount - 1;
+  while (best > 0 && !cpu_target_available(best)) --best;
+  return best;
+}
+
+}  // namespace kda
+#endif  // HWY_ONCE

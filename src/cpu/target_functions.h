@@ -1,0 +1,92 @@
+// What one SIMD target offers to the rest of the cpu backend: a table of functions without SIMD types. Everything whose
+// bits depend on the target is behind it; walking rows, trees and pools is plain C++ compiled once.
+#pragma once
+
+#include "core/launch.h"
+
+namespace kda::cpu {
+
+// Key channels are padded with zeros to a multiple of this, so that no loop over K has a tail. A multiple of every
+// target's lanes.
+constexpr int kKeyMultiple = 16;
+constexpr int64_t padded_key(int64_t key_dim) { return (key_dim + kKeyMultiple - 1) / kKeyMultiple * kKeyMultiple; }
+// Value rows are padded so that vectors over V may be read and written whole.
+constexpr int64_t padded_value(int64_t value_dim) { return padded_key(value_dim); }
+
+// One token of one value head, ready for the recurrence. All fp32. With d = exp(g), k and q normalised, q scaled:
+struct PreparedToken {
+  float* decay;          // [K padded] d
+  float* key;            // [K padded] k
+  float* decayed_key;    // [K padded] d*k
+  float* decayed_query;  // [K padded] d*q
+  float* value;          // [V padded]
+  float* correction;     // [V padded] u, written by step
+  float* out;            // [V padded] written by step
+  float key_query;       // k.q
+  float beta;
+};
+
+// Rows of a state: K contiguous, padded with zeros to padded_key(K).
+struct StateRows {
+  std::byte* data = nullptr;
+  DType dtype = DType::fp32;  // fp32 or bf16
+  int64_t stride = 0;         // elements between rows; 0 = all rows are the same (zeros)
+};
+
+// One token applied to some rows of a state. With S the source row:
+//   update:  S' = S*decay + u*key               stored to target, rounded to its dtype
+//   next:    u_next = beta*(v - S'.(d*k)),  out_next = S'.(d*q) + (k.q)*u_next      (S' = S without update)
+// Every sum over K is made in one order: lane l of the vector adds k = l, l + lanes, ... by multiply-add, then
+// neighbouring lanes are added pairwise until one is left.
+struct StepArgs {
+  StateRows source, target;
+  const PreparedToken* update = nullptr;
+  PreparedToken* next = nullptr;
+  int64_t first_row = 0;  // index into value, correction and out of source's row 0
+  int64_t rows = 0;
+  int64_t key_padded = 0;
+};
+
+// Gate, step size and scales of one value head, constant over a call.
+struct HeadParameters {
+  Gate gate;
+  Beta beta;
+  bool qk_l2norm;
+  float scale, lower_bound;
+  float exp_A;        // exp(A_log), 1 without
+  const float* bias;  // [K padded], 0 without
+};
+
+struct PrepareArgs {
+  const HeadParameters* head;
+  const std::byte *q, *k, *v, *a, *b;  // this token's and head's elements
+  DType io, gate_dtype, beta_dtype;
+  int64_t key_dim, value_dim;
+  PreparedToken* token;
+  float* key_rnorm;  // written
+};
+
+struct ConvStepArgs {
+  const float* taps[kMaxConvWidth];     // [W][channels] inputs, oldest first
+  const float* weights[kMaxConvWidth];  // [W][channels]
+  const float* bias;                    // [channels] or null
+  float* out;
+  int width;
+  int64_t channels;
+};
+
+struct TargetFunctions {
+  const char* name;
+  int lanes;
+  void (*widen)(const std::byte* from, DType dtype, int64_t count, float* to);
+  void (*narrow)(const float* from, int64_t count, DType dtype, std::byte* to);
+  float (*exp)(float x);
+  void (*prepare)(const PrepareArgs&);
+  void (*step)(const StepArgs&);
+  void (*conv_step)(const ConvStepArgs&);
+};
+
+// The table of a target index (cpu/targets.h).
+const TargetFunctions& target_functions(int target);
+
+}  // namespace kda::cpu

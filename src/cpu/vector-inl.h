@@ -1,0 +1,127 @@
+// Loads, stores, sums and elementary functions that the bodies share. Compiled once per target.
+#if defined(KDA_CPU_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KDA_CPU_VECTOR_INL_H_
+#undef KDA_CPU_VECTOR_INL_H_
+#else
+#define KDA_CPU_VECTOR_INL_H_
+#endif
+
+#include <utility>
+
+#include "cpu/half.h"
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kda::cpu {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F = hn::ScalableTag<float>;
+using VF = hn::Vec<F>;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(F()));
+static_assert(kKeyMultiple % kLanes == 0);
+
+// body(constant 0), body(constant 1), ...: arrays of vectors indexed by it stay in registers at -O2 too.
+template <int... kI, class Body>
+HWY_INLINE void UnrollImpl(std::integer_sequence<int, kI...>, const Body& body) {
+  (body(std::integral_constant<int, kI>()), ...);
+}
+template <int kCount, class Body>
+HWY_INLINE void Unroll(const Body& body) {
+  UnrollImpl(std::make_integer_sequence<int, kCount>(), body);
+}
+
+struct Fp16 {
+  uint16_t bits;
+};
+struct Bf16 {
+  uint16_t bits;
+};
+
+HWY_INLINE VF LoadVector(const float* from) { return hn::LoadU(F(), from); }
+HWY_INLINE void StoreVector(VF v, float* to) { hn::StoreU(v, F(), to); }
+
+using U16 = hn::Rebind<uint16_t, F>;
+using U32 = hn::RebindToUnsigned<F>;
+using I32 = hn::RebindToSigned<F>;
+
+HWY_INLINE VF FromBf16Bits(hn::Vec<U32> bits) { return hn::BitCast(F(), hn::ShiftLeft<16>(bits)); }
+
+// Bits of v rounded to bf16, nearest even, in the low half of each lane.
+HWY_INLINE hn::Vec<U32> ToBf16Bits(VF v) {
+  const U32 d;
+  const auto bits = hn::BitCast(d, v);
+  const auto high = hn::ShiftRight<16>(bits);
+  const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(d, 0x7fffu)), hn::And(high, hn::Set(d, 1u))));
+  const auto nan = hn::Or(high, hn::Set(d, 0x40u));
+  return hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(v)), nan, rounded);
+}
+
+HWY_INLINE VF LoadVector(const Bf16* from) {
+  const auto half = hn::LoadU(U16(), reinterpret_cast<const uint16_t*>(from));
+  return FromBf16Bits(hn::PromoteTo(U32(), half));
+}
+HWY_INLINE void StoreVector(VF v, Bf16* to) {
+  const auto bits = hn::BitCast(I32(), ToBf16Bits(v));  // at most 0xffff: the saturating DemoteTo keeps every bit
+  hn::StoreU(hn::DemoteTo(U16(), bits), U16(), reinterpret_cast<uint16_t*>(to));
+}
+
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+HWY_INLINE VF LoadVector(const Fp16* from) {
+  HWY_ALIGN float lanes[kLanes];
+  for (int i = 0; i < kLanes; ++i) lanes[i] = float_from_fp16(from[i].bits);
+  return hn::Load(F(), lanes);
+}
+HWY_INLINE void StoreVector(VF v, Fp16* to) {
+  HWY_ALIGN float lanes[kLanes];
+  hn::Store(v, F(), lanes);
+  for (int i = 0; i < kLanes; ++i) to[i].bits = fp16_from_float(lanes[i]);
+}
+#else
+using H16 = hn::Rebind<hwy::float16_t, F>;
+HWY_INLINE VF LoadVector(const Fp16* from) {
+  return hn::PromoteTo(F(), hn::LoadU(H16(), reinterpret_cast<const hwy::float16_t*>(from)));
+}
+HWY_INLINE void StoreVector(VF v, Fp16* to) {
+  hn::StoreU(hn::DemoteTo(H16(), v), H16(), reinterpret_cast<hwy::float16_t*>(to));
+}
+#endif
+
+// The value that StoreVector(v, T*) leaves to a later load.
+HWY_INLINE VF Rounded(VF v, const float*) { return v; }
+HWY_INLINE VF Rounded(VF v, const Bf16*) { return FromBf16Bits(ToBf16Bits(v)); }
+
+// Lanes: sums of neighbouring lanes of a in the lower half, of b in the upper half.
+HWY_INLINE VF PairSums(VF a, VF b) {
+#if HWY_TARGET == HWY_SCALAR
+  (void)b;
+  return a;
+#else
+  return hn::Add(hn::ConcatEven(F(), b, a), hn::ConcatOdd(F(), b, a));
+#endif
+}
+
+// The canonical sum over lanes: neighbours first.
+HWY_INLINE float LaneSum(VF v) {
+  for (int n = kLanes; n > 1; n /= 2) v = PairSums(v, v);
+  return hn::GetLane(v);
+}
+
+HWY_INLINE VF Sigmoid(VF x) {
+  const VF one = hn::Set(F(), 1.0f);
+  return hn::Div(one, hn::Add(one, hn::Exp(F(), hn::Neg(x))));
+}
+
+// log(1 + exp(x)), relative accuracy kept for very negative x.
+HWY_INLINE VF Softplus(VF x) {
+  const VF small = hn::Exp(F(), hn::Neg(hn::Abs(x)));
+  return hn::Add(hn::Max(x, hn::Zero(F())), hn::Log1p(F(), small));
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace kda::cpu
+HWY_AFTER_NAMESPACE();
+#endif
