@@ -23,6 +23,7 @@ inline uint16_t to_fp16(double x) {
   const double magnitude = std::fabs(x);
   if (std::isnan(x)) return sign | 0x7e00;
   if (magnitude >= 65520) return sign | 0x7c00;
+  if (magnitude == 0) return sign;  // frexp gives it exponent 0
   int exponent = 0;
   std::frexp(magnitude, &exponent);
   const int quantum = std::max(exponent - 11, -24);  // the value is a multiple of 2^quantum
