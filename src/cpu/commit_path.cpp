@@ -9,8 +9,8 @@ void prepare_path(const CommitUnit& u) {
   for (int i = 0; i < u.path.length; ++i) {
     PreparedToken& token = u.lane.reset_token(i);
     // Records are read only; RecordNode serves their writer too.
-    const RecordNode node{
-        layout, const_cast<std::byte*>(u.record) + layout.nodes_begin + u.path.nodes[i] * layout.node_bytes};
+    const RecordNode node{layout,
+                          const_cast<std::byte*>(u.record) + layout.nodes_begin + u.path.nodes[i] * layout.node_bytes};
     std::memcpy(token.correction, node.correction(u.unit.head, p.value_dim), p.value_dim * sizeof(float));
     std::memcpy(token.decay, node.decay(u.unit.head, p.key_dim), p.key_dim * sizeof(float));
     u.functions.widen(node.key(head, p.key_dim * size_of(p.io)), p.io, p.key_dim, token.key);
@@ -50,23 +50,25 @@ void commit_tile(const CommitUnit& u, int64_t first, int64_t rows, const StateRo
       u.functions.step(step);
       return;
     }
-    if (snapshot || stores_final) {
-      // What is stored is rounded once, to its own dtype; what the next node starts from, to the pool's.
-      step.target = p.state == DType::fp32 ? working : unrounded;
+    // What is stored is rounded once, to its own dtype; what the next node starts from, to the pool's. Both are
+    // computed before anything is stored: the destination may be where the source is.
+    const bool rounds = p.state != DType::fp32;
+    const bool stores = snapshot || stores_final;
+    StateRows exact = working;
+    if (stores && rounds) {
+      step.target = exact = unrounded;
       u.functions.step(step);
-      for_snapshots(p, u.snapshots, u.own_pool, u.row, node, [&](int64_t slot) {
-        store_rows(p, u.functions, step.target, head_row, rows,
-                   stored_head(p, u.snapshots.pool, u.layer, slot, u.unit.head));
-      });
-      if (stores_final) store_rows(p, u.functions, step.target, head_row, rows, u.destination);
-      if (p.state == DType::fp32) {
-        state = working;
-        continue;
-      }
     }
-    if (last && result == nullptr) return;
-    step.target = working;
-    u.functions.step(step);
+    if (!(stores && rounds && last && result == nullptr)) {
+      step.target = working;
+      u.functions.step(step);
+    }
+    if (snapshot) {
+      for_snapshots(p, u.snapshots, u.own_pool, u.row, node, [&](int64_t slot) {
+        store_rows(p, u.functions, exact, head_row, rows, stored_head(p, u.snapshots.pool, u.layer, slot, u.unit.head));
+      });
+    }
+    if (stores_final) store_rows(p, u.functions, exact, head_row, rows, u.destination);
     state = working;
   }
 }

@@ -62,7 +62,10 @@ struct Unit {
 };
 
 inline UnitSplit split_units(const Problem& problem, int64_t rows, int threads) {
-  UnitSplit s{.rows = rows, .heads = problem.value_heads, .parts = 1, .part_rows = problem.value_dim,
+  UnitSplit s{.rows = rows,
+              .heads = problem.value_heads,
+              .parts = 1,
+              .part_rows = problem.value_dim,
               .value_dim = problem.value_dim};
   const int64_t units = rows * s.heads;
   if (threads > 1 && units > 0 && units < 4 * threads) {

@@ -22,7 +22,7 @@ constexpr int kConvBlock = 256;  // channels that one piece of a convolution cov
 
 struct ScratchLayout {
   int64_t key_padded, value_padded;
-  int tokens;     // prepared tokens
+  int tokens;      // prepared tokens
   int tile_rows;   // rows of a tile
   int tree_tiles;  // tiles besides the one for unrounded states
   int64_t token_floats, tile_floats;

@@ -1,4 +1,5 @@
-// One token applied to a block of state rows: the only place where the recurrence is computed. Compiled once per target.
+// One token applied to a block of state rows: the only place where the recurrence is computed. Compiled once per
+// target.
 //
 // Rows are taken kBlock at a time so that both sums over K of all of them (2*kBlock accumulators) stay in registers and
 // are reduced together: log2(lanes) rounds of pairwise sums turn `lanes` accumulators into one vector that holds each

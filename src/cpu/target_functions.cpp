@@ -3,7 +3,7 @@
 #include "cpu/highway_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/target_functions.cpp"  // this file, once more per target
-#include "hwy/foreach_target.h"                         // IWYU pragma: keep
+#include "hwy/foreach_target.h"                        // IWYU pragma: keep
 // After foreach_target.h:
 #include "cpu/prepare-inl.h"
 #include "cpu/state_step-inl.h"

@@ -5,8 +5,8 @@
 namespace kda {
 
 int cpu_target_count();
-const char* cpu_target_name(int target);     // "AVX2"; static memory
-bool cpu_target_available(int target);       // this machine can run it
-int cpu_best_target();                       // the index used when nothing is forced
+const char* cpu_target_name(int target);  // "AVX2"; static memory
+bool cpu_target_available(int target);    // this machine can run it
+int cpu_best_target();                    // the index used when nothing is forced
 
 }  // namespace kda

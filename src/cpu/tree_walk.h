@@ -13,8 +13,8 @@ namespace kda::cpu {
 
 constexpr int kCommittedState = -1;
 
-// Read state `source`; if update >= 0 apply that node's correction and keep the result in `target`; if next >= 0 compute
-// that node's correction and output from what was read (and updated).
+// Read state `source`; if update >= 0 apply that node's correction and keep the result in `target`; if next >= 0
+// compute that node's correction and output from what was read (and updated).
 struct TreeStep {
   int source, target;  // tile index; source may be kCommittedState
   int update, next;    // node index or -1
@@ -25,7 +25,8 @@ struct TreeWalk {
   int count = 0;
 };
 
-// parents[i] < i, -1 = the committed state. keep_all: the state after every node is wanted, not only those with children.
+// parents[i] < i, -1 = the committed state. keep_all: the state after every node is wanted, not only those with
+// children.
 TreeWalk walk_tree(const int16_t* parents, int nodes, bool keep_all);
 
 }  // namespace kda::cpu

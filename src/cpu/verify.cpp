@@ -54,8 +54,18 @@ class VerifyUnit {
       }
       return;
     }
-    const CommitUnit u{problem_, functions_,  lane_, unit_,  unit_.row,                 0,
-                       source_,  destination, path,  record, launch_.pending_snapshots, launch_.state};
+    const CommitUnit u{problem_,
+                       functions_,
+                       lane_,
+                       unit_,
+                       unit_.row,
+                       0,
+                       source_,
+                       destination,
+                       path,
+                       record,
+                       launch_.pending_snapshots,
+                       launch_.state};
     prepare_path(u);
     for_tiles(lane_.layout(), unit_.rows, [&](int64_t first, int64_t rows) {
       const StateRows result = head_rows(first);
@@ -156,7 +166,8 @@ class VerifyUnit {
     const RecordNode to = record_node(layout, node);
     std::memcpy(to.decay(unit_.head, problem_.key_dim), lane_.token(node).decay, problem_.key_dim * sizeof(float));
     if (unit_.head % problem_.value_heads_per_head() != 0) return;
-    const int64_t head = unit_.head / problem_.value_heads_per_head(), key_bytes = problem_.key_dim * size_of(problem_.io);
+    const int64_t head = unit_.head / problem_.value_heads_per_head(),
+                  key_bytes = problem_.key_dim * size_of(problem_.io);
     std::memcpy(to.key(head, key_bytes), tokens.key(row_.begin + node), key_bytes);
     *to.key_rnorm(head) = key_rnorm;
   }
