@@ -270,10 +270,11 @@ typedef struct kda_rows {
 
 /* States to store on the way. A negative entry in any of the three lists skips that store. */
 typedef struct kda_snapshots {
-  const DLTensor* rows;      /* [S] row of this call */
-  const DLTensor* positions; /* [S] extend: tokens of this call (0 = the start); commit: a node on the path to the tip */
-  const DLTensor* slots;     /* [S] destination slot */
-  const DLTensor* pool;      /* destination pool, fp32, bf16 or fp16; may be the state pool; NULL = state */
+  const DLTensor* rows; /* [S] row of this call */
+  const DLTensor*
+      positions;         /* [S] extend: tokens of this call (0 = the start); commit: a node on the path to the tip */
+  const DLTensor* slots; /* [S] destination slot */
+  const DLTensor* pool;  /* destination pool, fp32, bf16 or fp16; may be the state pool; NULL = state */
 } kda_snapshots;
 
 /* Base addresses of L layers for one call: table[l] (int64 or uint64 [L], device memory on CUDA) replaces the tensor's
@@ -290,10 +291,21 @@ typedef struct kda_extend_args {
   kda_snapshots snapshots;
 } kda_extend_args;
 
+/* Reserved for the fused layer: convolution, normalisation and output gate inside decode and verify. Not built: every
+ * field must be NULL, or the call is refused (KDA_E_RESERVED). */
+typedef struct kda_fused_layer {
+  const DLTensor* conv_weight;
+  const DLTensor* conv_bias;
+  const DLTensor* conv_state;
+  const DLTensor* norm_weight;
+  const DLTensor* output_gate;
+} kda_fused_layer;
+
 typedef struct kda_decode_args {
   uint32_t struct_size;
   kda_tokens tokens;
   kda_rows rows;
+  kda_fused_layer fused; /* reserved */
 } kda_decode_args;
 
 /* Verify never writes the state pool, except that with pending tips the committed states are stored (rows.slots or
@@ -311,6 +323,7 @@ typedef struct kda_verify_args {
   const DLTensor* pending_tips;        /* [N]; NULL = nothing pending; negative = nothing pending for that row */
   const DLTensor* pending_record_rows; /* [N] rows of `records`, different from record_rows */
   kda_snapshots pending_snapshots;     /* commit's snapshot list, taken while applying the pending commit */
+  kda_fused_layer fused;               /* reserved */
 } kda_verify_args;
 
 typedef struct kda_commit_args {

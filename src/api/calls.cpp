@@ -1,0 +1,132 @@
+// The calls of the ABI: arguments are checked and viewed, then the plan's kernel runs.
+#include "api/build.h"
+#include "api/guard.h"
+#include "plan/names.h"
+#include "plan/struct_size.h"
+
+namespace kda {
+namespace {
+
+Status read_execution(const Call& call, const kda_call* caller, Execution* execution) {
+  kda_call resources{};
+  if (caller != nullptr) KDA_TRY(read_struct(caller, "kda_call", &resources, call.sink));
+  const auto needed = static_cast<size_t>(call.plan.choice.workspace_bytes);
+  const size_t alignment = call.plan.choice.backend == Backend::cuda ? kCudaWorkspaceAlignment : kWorkspaceAlignment;
+  const auto address = reinterpret_cast<uintptr_t>(resources.workspace);
+  if (needed > 0 && (address == 0 || resources.workspace_bytes < needed || address % alignment != 0)) {
+    return call.fail(KDA_E_WORKSPACE,
+                     FixedText<>("workspace: %zu bytes at %p", resources.workspace_bytes, resources.workspace),
+                     FixedText<>("%zu bytes at a multiple of %zu", needed, alignment));
+  }
+  *execution = {.threads = call.plan.context->threads.get(),
+                .cpu_target = call.plan.context->cpu_target,
+                .stream = resources.stream,
+                .workspace = static_cast<std::byte*>(resources.workspace),
+                .device_status = resources.device_status};
+  return KDA_OK;
+}
+
+// One call: `build` fills the launch from the arguments, and the kernel that the plan chose for the operation runs.
+template <class Launch, class Args, class OperationOf, class Build>
+Status run_call(const kda_plan* plan, const Args* caller, const char* args_name, const kda_call* resources,
+                kda_error* error, const OperationOf& operation_of, const Build& build) {
+  return guarded(error, [&](const ErrorSink& sink) -> Status {
+    if (plan == nullptr) return sink.fail(KDA_E_NULL, "plan: NULL", "a plan of kda_plan_create");
+    Args args;
+    KDA_TRY(read_struct(caller, args_name, &args, sink));
+    const Operation operation = operation_of(args);
+    const KernelRow* kernel = plan->choice.kernels[static_cast<size_t>(operation)];
+    if (kernel == nullptr) {
+      return sink.failf(KDA_E_NOT_PLANNED, "%s", "an operation of kda_problem.operations", name_of(operation));
+    }
+    Call call(*plan, sink);
+    Execution execution;
+    KDA_TRY(read_execution(call, resources, &execution));
+    Launch launch;
+    KDA_TRY(build(call, operation, args, &launch));
+    const Status status = std::get<KernelFunction<Launch>>(kernel->run)(plan->problem, launch, execution);
+    return status == KDA_OK ? KDA_OK : sink.failf(status, "kernel %s", "what docs/errors.md says", kernel->name);
+  });
+}
+
+template <class Launch, class Args>
+Status run_call(const kda_plan* plan, const Args* caller, const char* args_name, const kda_call* resources,
+                kda_error* error, Operation operation, Status (*build)(Call&, const Args&, Launch*)) {
+  return run_call<Launch>(
+      plan, caller, args_name, resources, error, [&](const Args&) { return operation; },
+      [&](Call& call, Operation, const Args& args, Launch* launch) { return build(call, args, launch); });
+}
+
+Status run_conv(const kda_plan* plan, const kda_conv_args* caller, const kda_call* resources, kda_error* error,
+                Operation operation) {
+  const auto operation_of = [&](const kda_conv_args& args) {
+    const bool pending = operation == Operation::conv_verify && args.pending_tips != nullptr;
+    return pending ? Operation::conv_verify_pending : operation;
+  };
+  return run_call<ConvLaunch>(plan, caller, "kda_conv_args", resources, error, operation_of, &build_conv);
+}
+
+}  // namespace
+}  // namespace kda
+
+using kda::Operation;
+
+extern "C" {
+
+KDA_API kda_status kda_extend(const kda_plan* plan, const kda_extend_args* args, const kda_call* call,
+                              kda_error* error) {
+  return kda::run_call(plan, args, "kda_extend_args", call, error, Operation::extend, &kda::build_extend);
+}
+
+KDA_API kda_status kda_decode(const kda_plan* plan, const kda_decode_args* args, const kda_call* call,
+                              kda_error* error) {
+  return kda::run_call(plan, args, "kda_decode_args", call, error, Operation::decode, &kda::build_decode);
+}
+
+KDA_API kda_status kda_verify(const kda_plan* plan, const kda_verify_args* args, const kda_call* call,
+                              kda_error* error) {
+  return kda::run_call<kda::VerifyLaunch>(
+      plan, args, "kda_verify_args", call, error,
+      [](const kda_verify_args& a) {
+        return a.pending_tips != nullptr ? Operation::verify_pending : Operation::verify;
+      },
+      [](kda::Call& checks, Operation, const kda_verify_args& a, kda::VerifyLaunch* launch) {
+        return kda::build_verify(checks, a, launch);
+      });
+}
+
+KDA_API kda_status kda_commit(const kda_plan* plan, const kda_commit_args* args, const kda_call* call,
+                              kda_error* error) {
+  return kda::run_call(plan, args, "kda_commit_args", call, error, Operation::commit, &kda::build_commit);
+}
+
+KDA_API kda_status kda_move(const kda_plan* plan, const kda_move_args* args, const kda_call* call, kda_error* error) {
+  return kda::run_call(plan, args, "kda_move_args", call, error, Operation::move, &kda::build_move);
+}
+
+KDA_API kda_status kda_conv_extend(const kda_plan* plan, const kda_conv_args* args, const kda_call* call,
+                                   kda_error* error) {
+  return kda::run_conv(plan, args, call, error, Operation::conv_extend);
+}
+
+KDA_API kda_status kda_conv_decode(const kda_plan* plan, const kda_conv_args* args, const kda_call* call,
+                                   kda_error* error) {
+  return kda::run_conv(plan, args, call, error, Operation::conv_decode);
+}
+
+KDA_API kda_status kda_conv_verify(const kda_plan* plan, const kda_conv_args* args, const kda_call* call,
+                                   kda_error* error) {
+  return kda::run_conv(plan, args, call, error, Operation::conv_verify);
+}
+
+KDA_API kda_status kda_conv_commit(const kda_plan* plan, const kda_commit_args* args, const kda_call* call,
+                                   kda_error* error) {
+  return kda::run_call(plan, args, "kda_commit_args", call, error, Operation::conv_commit, &kda::build_conv_commit);
+}
+
+KDA_API kda_status kda_conv_move(const kda_plan* plan, const kda_move_args* args, const kda_call* call,
+                                 kda_error* error) {
+  return kda::run_call(plan, args, "kda_move_args", call, error, Operation::conv_move, &kda::build_conv_move);
+}
+
+}  // extern "C"
