@@ -94,16 +94,37 @@ int exit_code(const Report& report) {
   return report.verdict == "degraded" ? 3 : 4;
 }
 
-Json to_json(const Report& report) {
-  Json phases = Json::array();
-  const auto text_or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
-  for (const PhaseReport& p : report.phases)
-    phases.push_back({{"phase", p.phase}, {"requested", p.requested}, {"resolved", p.resolved}, {"outcome", p.outcome},
-                      {"when", text_or_null(p.when)}, {"code", text_or_null(p.code)}, {"message", text_or_null(p.message)},
-                      {"reason", p.reason}});
-  Json fixes = Json::array();
-  for (const Fix& fix : report.fixes) fixes.push_back({{"command", fix.command}, {"changes", fix.changes}, {"why", fix.why}});
-  return {{"verdict", report.verdict}, {"engine", report.engine}, {"phases", phases}, {"fixes", fixes}};
+nlohmann::ordered_json to_json(const Report& report) {
+  using Ordered = nlohmann::ordered_json;
+  Ordered phases = Ordered::array(), fixes = Ordered::array(), engine;
+  const auto text_or_null = [](const std::string& text) { return text.empty() ? Ordered() : Ordered(text); };
+  for (const PhaseReport& p : report.phases) {
+    Ordered row;
+    row["phase"] = p.phase;
+    row["requested"] = Ordered(p.requested);
+    row["resolved"] = Ordered(p.resolved);
+    row["outcome"] = p.outcome;
+    row["when"] = text_or_null(p.when);
+    row["code"] = text_or_null(p.code);
+    row["message"] = text_or_null(p.message);
+    row["reason"] = p.reason;
+    phases.push_back(std::move(row));
+  }
+  for (const Fix& fix : report.fixes) {
+    Ordered row;
+    row["command"] = fix.command;
+    row["changes"] = fix.changes;
+    row["why"] = fix.why;
+    fixes.push_back(std::move(row));
+  }
+  for (const char* key : {"name", "version", "described", "model", "architecture", "gpu", "unknown_options", "notes", "resolved"})
+    if (report.engine.contains(key)) engine[key] = Ordered(report.engine[key]);
+  Ordered out;
+  out["verdict"] = report.verdict;
+  out["engine"] = std::move(engine);
+  out["phases"] = std::move(phases);
+  out["fixes"] = std::move(fixes);
+  return out;
 }
 
 std::string to_table(const Report& report) {

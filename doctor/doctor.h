@@ -29,11 +29,10 @@ struct Fix {
 
 struct Report {
   std::string verdict;  // runs, fails, degraded, unknown
-  Json engine;          // name, version, model, gpu, unknown_options, notes, libkda
+  Json engine;          // name, version, model, gpu, unknown_options, notes, resolved options
   std::vector<PhaseReport> phases;
   std::vector<Fix> fixes;
-  Json resolved;        // the engine's resolved options, by field (for comparisons with the engine itself)
-  std::vector<std::string> used_edits;
+  Json scope;           // every variable after the walk
 };
 
 struct Gpu {
@@ -84,7 +83,7 @@ class Doctor {
 // Command-line words as a list: one single word with spaces is a whole pasted command and is split.
 std::vector<std::string> command_words(const std::vector<std::string>& words);
 
-Json to_json(const Report& report);
+nlohmann::ordered_json to_json(const Report& report);
 std::string to_table(const Report& report);
 // 0 runs, 1 fails, 3 degraded, 4 unknown
 int exit_code(const Report& report);

@@ -231,6 +231,15 @@ Engine load_engine(const Json& description, const std::string& version, const st
     }
     engine.kernels.push_back(std::move(kernel));
   }
+  if (reader.has("resolved")) {
+    for (const auto& [name, text] : reader.at("resolved").items()) {
+      try {
+        engine.resolved.emplace_back(name, Expression::parse(text.get<std::string>()));
+      } catch (const ExpressionError& error) {
+        reader.fail(error.what());
+      }
+    }
+  }
   for (const Json& row : reader.list("edits")) {
     if (!applies(row)) continue;
     Reader r(row, file + ": edits");

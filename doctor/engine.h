@@ -95,6 +95,7 @@ struct Engine {
   std::vector<Step> steps;
   std::vector<Phase> phases;
   std::vector<Kernel> kernels;
+  std::vector<std::pair<std::string, Expression>> resolved;  // options after the engine's resolution
   std::vector<Edit> edits;
 };
 

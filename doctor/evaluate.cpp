@@ -315,7 +315,10 @@ Report Doctor::evaluate(const Engine& engine, const ParsedCommand& command, cons
     if (phase.empty()) notes.push_back(text);
   for (const std::string& text : e.later) notes.push_back("the next error would be: " + text);
   report.engine["notes"] = notes;
-  report.resolved = e.scope.all();
+  Json resolved = Json::object();
+  for (const auto& [name, value] : engine.resolved) resolved[name] = value.evaluate(e.scope);
+  report.engine["resolved"] = resolved;
+  report.scope = e.scope.all();
   return report;
 }
 

@@ -99,7 +99,7 @@ std::vector<std::string> apply(const Engine& engine, const Change& change, std::
 
 void Doctor::find_fixes(const Engine& engine, const ParsedCommand& command, const Scope& base, Report& report) const {
   Scope scope;
-  for (const auto& [name, value] : report.resolved.items()) scope.set(name, value);
+  for (const auto& [name, value] : report.scope.items()) scope.set(name, value);
   std::vector<Change> edits;
   for (const OptionUse& use : command.uses) {  // a slip in a value: the nearest choice
     if (use.spec < 0) continue;
