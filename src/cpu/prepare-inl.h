@@ -112,17 +112,6 @@ void Prepare(const PrepareArgs& args) {
   token.key_query = LaneSum(dot);
 }
 
-void ConvStep(const ConvStepArgs& args) {
-  for (int64_t c = 0; c < args.channels; c += kLanes) {
-    VF sum = hn::Mul(LoadVector(args.taps[0] + c), LoadVector(args.weights[0] + c));
-    for (int w = 1; w < args.width; ++w) {
-      sum = hn::MulAdd(LoadVector(args.taps[w] + c), LoadVector(args.weights[w] + c), sum);
-    }
-    if (args.bias != nullptr) sum = hn::Add(sum, LoadVector(args.bias + c));
-    StoreVector(hn::Mul(sum, Sigmoid(sum)), args.out + c);
-  }
-}
-
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace HWY_NAMESPACE
 }  // namespace kda::cpu
