@@ -5,7 +5,6 @@
 #define HWY_TARGET_INCLUDE "cpu/target_functions.cpp"  // this file, once more per target
 #include "hwy/foreach_target.h"                        // IWYU pragma: keep
 // After foreach_target.h:
-#include "cpu/conv_step-inl.h"
 #include "cpu/prepare-inl.h"
 #include "cpu/state_step-inl.h"
 #include "cpu/targets.h"
@@ -33,9 +32,7 @@ constexpr TargetFunctions kFunctions = {.name = kTargetName,
                                         .exp = ExpOne,
                                         .prepare = Prepare,
                                         .step = Step,
-                                        .conv_step = ConvStep,
-                                        .split_taps = SplitTaps,
-                                        .join_taps = JoinTaps};
+                                        .conv_step = ConvStep};
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace HWY_NAMESPACE
