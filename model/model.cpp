@@ -30,6 +30,10 @@ int count_layers(const Config& config, LayerKind kind) {
 kda_problem make_problem(const Config& config, const ModelOptions& options) {
   kda_problem problem = kda::problem();
   problem.backend = options.backend;
+  for (kda_operation operation : {KDA_EXTEND, KDA_DECODE, KDA_VERIFY, KDA_VERIFY_PENDING, KDA_COMMIT, KDA_CONV_EXTEND,
+                                  KDA_CONV_DECODE, KDA_CONV_VERIFY, KDA_CONV_VERIFY_PENDING, KDA_CONV_COMMIT}) {
+    problem.operations |= KDA_OPERATION_BIT(operation);
+  }
   problem.layers = count_layers(config, LayerKind::kda);
   problem.max_rows = 1;
   problem.max_tokens = std::max(options.prefill_chunk, options.max_nodes);

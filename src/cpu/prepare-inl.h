@@ -37,7 +37,7 @@ void Narrow(const float* from, int64_t count, DType dtype, std::byte* to) {
   return dtype == DType::bf16 ? NarrowTo<Bf16>(from, count, dtype, to) : NarrowTo<Fp16>(from, count, dtype, to);
 }
 
-float ExpOne(float x) { return hn::GetLane(hn::Exp(F(), hn::Set(F(), x))); }
+float ExpOne(float x) { return hn::GetLane(Exp(hn::Set(F(), x))); }
 
 HWY_INLINE void WidenPadded(const std::byte* from, DType dtype, int64_t count, int64_t padded, float* to) {
   Widen(from, dtype, count, to);
@@ -67,7 +67,7 @@ HWY_INLINE void DecayFromGate(const HeadParameters& head, int64_t padded, float*
     } else if (head.gate == Gate::bounded) {
       g = hn::Mul(lower_bound, Sigmoid(hn::Mul(exp_A, hn::Add(g, LoadVector(head.bias + k)))));
     }
-    StoreVector(hn::Exp(d, g), x + k);
+    StoreVector(Exp(g), x + k);
   }
 }
 
@@ -110,17 +110,6 @@ void Prepare(const PrepareArgs& args) {
     StoreVector(hn::Mul(decay, q), token.decayed_query + k);
   }
   token.key_query = LaneSum(dot);
-}
-
-void ConvStep(const ConvStepArgs& args) {
-  for (int64_t c = 0; c < args.channels; c += kLanes) {
-    VF sum = hn::Mul(LoadVector(args.taps[0] + c), LoadVector(args.weights[0] + c));
-    for (int w = 1; w < args.width; ++w) {
-      sum = hn::MulAdd(LoadVector(args.taps[w] + c), LoadVector(args.weights[w] + c), sum);
-    }
-    if (args.bias != nullptr) sum = hn::Add(sum, LoadVector(args.bias + c));
-    StoreVector(hn::Mul(sum, Sigmoid(sum)), args.out + c);
-  }
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)

@@ -5,6 +5,7 @@
 #define HWY_TARGET_INCLUDE "cpu/target_functions.cpp"  // this file, once more per target
 #include "hwy/foreach_target.h"                        // IWYU pragma: keep
 // After foreach_target.h:
+#include "cpu/conv_step-inl.h"
 #include "cpu/prepare-inl.h"
 #include "cpu/state_step-inl.h"
 #include "cpu/targets.h"
@@ -32,7 +33,9 @@ constexpr TargetFunctions kFunctions = {.name = kTargetName,
                                         .exp = ExpOne,
                                         .prepare = Prepare,
                                         .step = Step,
-                                        .conv_step = ConvStep};
+                                        .conv_step = ConvStep,
+                                        .split_taps = SplitTaps,
+                                        .join_taps = JoinTaps};
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace HWY_NAMESPACE

@@ -84,6 +84,9 @@ struct TargetFunctions {
   void (*prepare)(const PrepareArgs&);
   void (*step)(const StepArgs&);
   void (*conv_step)(const ConvStepArgs&);
+  // [channels][width] -> width rows of channels, and back; width 1..4. Rows may be written or read to a whole vector.
+  void (*split_taps)(const float* from, int width, int64_t channels, float* const* to);
+  void (*join_taps)(const float* const* from, int width, int64_t channels, float* to);
 };
 
 // The table of a target index (cpu/targets.h).

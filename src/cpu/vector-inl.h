@@ -109,9 +109,15 @@ HWY_INLINE float LaneSum(VF v) {
   return hn::GetLane(v);
 }
 
+// Highway's Exp answers nonsense from about 104 on, where fp32 has overflowed already.
+HWY_INLINE VF Exp(VF x) { return hn::Exp(F(), hn::Min(hn::Set(F(), 104.0f), x)); }
+
+// 1/(1 + exp(-x)); relative accuracy kept for very negative x, and no overflow on the way.
 HWY_INLINE VF Sigmoid(VF x) {
-  const VF one = hn::Set(F(), 1.0f);
-  return hn::Div(one, hn::Add(one, hn::Exp(F(), hn::Neg(x))));
+  const F d;
+  const VF one = hn::Set(d, 1.0f), small = hn::Exp(d, hn::Neg(hn::Abs(x)));
+  const VF numerator = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), small, one);
+  return hn::Div(numerator, hn::Add(one, small));
 }
 
 // log(1 + exp(x)), relative accuracy kept for very negative x.
