@@ -14,6 +14,7 @@
 #define KDA_KDA_HPP_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -36,6 +37,11 @@ T args() {
   return value;
 }
 inline kda_problem problem() { return args<kda_problem>(); }
+
+// The first address at or after p that is a multiple of alignment (a power of two).
+inline void* aligned(void* p, size_t alignment) {
+  return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(p) + alignment - 1) / alignment * alignment);
+}
 
 // A refusal or failure: the catalogue's status with the texts of kda_error. what() is the whole message.
 class Error : public std::exception {

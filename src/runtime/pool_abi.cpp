@@ -75,7 +75,8 @@ Status layer_tensor(const kda_pool* pool, int32_t layer, const kda_pool::Extents
   return KDA_OK;
 }
 
-// Calls body(address, bytes) for each piece of a slot in the order of the image: state, then window, layer by layer.
+// Calls body(address, bytes, slot stride) for each piece of a slot in the order of the image: state, then window, layer
+// by layer.
 template <class Body>
 void for_each_piece(const kda_pool& pool, kda_slot slot, const Body& body) {
   const Problem& p = pool.plan.problem;
@@ -84,8 +85,11 @@ void for_each_piece(const kda_pool& pool, kda_slot slot, const Body& body) {
   const int64_t conv_bytes = p.conv_width ? (p.conv_width - 1) * p.conv_channels() * size_of(p.conv_state) : 0;
   for (int32_t layer = 0; layer < l.layers; ++layer) {
     std::byte* base = pool.memory.base();
-    body(base + l.state_offset + layer * l.state_layer_stride + slot.id * l.state_slot_bytes, state_bytes);
-    if (conv_bytes) body(base + l.conv_offset + layer * l.conv_layer_stride + slot.id * l.conv_slot_bytes, conv_bytes);
+    body(base + l.state_offset + layer * l.state_layer_stride + slot.id * l.state_slot_bytes, state_bytes,
+         l.state_slot_bytes);
+    if (conv_bytes)
+      body(base + l.conv_offset + layer * l.conv_layer_stride + slot.id * l.conv_slot_bytes, conv_bytes,
+           l.conv_slot_bytes);
   }
 }
 
@@ -93,6 +97,44 @@ Status require_host(const kda_pool* pool, const char* what, const ErrorSink& sin
   if (pool->on_host) return KDA_OK;
   return sink.fail(KDA_E_DEVICE, what, "a pool in host memory",
                    "move the slot to a host pool first, or copy the pool tensors with the device's own copies");
+}
+
+Status copy_on_host(const kda_pool& pool, kda_slot from, kda_slot to) {
+  for_each_piece(pool, from, [&](std::byte* piece, int64_t bytes, int64_t slot_stride) {
+    std::memcpy(piece + (int64_t{to.id} - from.id) * slot_stride, piece, static_cast<size_t>(bytes));
+  });
+  return KDA_OK;
+}
+
+// On a device the plan's own move kernels copy, on the caller's stream.
+Status copy_on_device(const kda_pool& pool, kda_slot from_slot, kda_slot to_slot, const kda_call* call,
+                      kda_error* error) {
+  const PoolLayout& l = pool.layout;
+  const Problem& p = pool.plan.problem;
+  int64_t one[1] = {1};
+  int32_t from = from_slot.id, to = to_slot.id;
+  DLTensor from_slots{}, to_slots{};
+  for (auto [tensor, value] : {std::pair{&from_slots, &from}, std::pair{&to_slots, &to}}) {
+    tensor->data = value;
+    tensor->device = {kDLCPU, 0};
+    tensor->ndim = 1;
+    tensor->dtype = {kDLInt, 32, 1};
+    tensor->shape = one;
+  }
+  const DLTensor state = tensor_of(pool, pool.state, data_type_of(p.state), l.state_offset);
+  kda_move_args args{};
+  args.struct_size = sizeof args;
+  args.layers = l.layers;
+  args.source = &state;
+  args.source_slots = &from_slots;
+  args.destination_slots = &to_slots;
+  args.source_layers.stride = args.destination_layers.stride = l.state_layer_stride;
+  if (const Status status = kda_move(&pool.plan, &args, call, error)) return status;
+  if (p.conv_width == 0) return KDA_OK;
+  const DLTensor conv = tensor_of(pool, pool.conv, data_type_of(p.conv_state), l.conv_offset);
+  args.source = &conv;
+  args.source_layers.stride = args.destination_layers.stride = l.conv_layer_stride;
+  return kda_conv_move(&pool.plan, &args, call, error);
 }
 
 }  // namespace
@@ -155,33 +197,8 @@ kda_status kda_pool_fork(kda_pool* pool, kda_slot source, const kda_call* call, 
   kda_slot fork{};
   if (const Status status = report(pool->slots.acquire(&fork), source, sink)) return status;
 
-  const PoolLayout& l = pool->layout;
-  const Problem& p = pool->plan.problem;
-  int64_t one[1] = {1};
-  int32_t from = source.id, to = fork.id;
-  DLTensor from_slot{}, to_slot{};
-  for (auto [tensor, value] : {std::pair{&from_slot, &from}, std::pair{&to_slot, &to}}) {
-    tensor->data = value;
-    tensor->device = {kDLCPU, 0};
-    tensor->ndim = 1;
-    tensor->dtype = {kDLInt, 32, 1};
-    tensor->shape = one;
-  }
-  const DLTensor state = tensor_of(*pool, pool->state, data_type_of(p.state), l.state_offset);
-  kda_move_args args{};
-  args.struct_size = sizeof args;
-  args.layers = l.layers;
-  args.source = &state;
-  args.source_slots = &from_slot;
-  args.destination_slots = &to_slot;
-  args.source_layers.stride = args.destination_layers.stride = l.state_layer_stride;
-  kda_status status = kda_move(&pool->plan, &args, call, error);
-  if (status == KDA_OK && p.conv_width > 0) {
-    const DLTensor conv = tensor_of(*pool, pool->conv, data_type_of(p.conv_state), l.conv_offset);
-    args.source = &conv;
-    args.source_layers.stride = args.destination_layers.stride = l.conv_layer_stride;
-    status = kda_conv_move(&pool->plan, &args, call, error);
-  }
+  const Status status =
+      pool->on_host ? copy_on_host(*pool, source, fork) : copy_on_device(*pool, source, fork, call, error);
   if (status != KDA_OK) {
     pool->slots.release(fork);
     return status;
@@ -216,7 +233,7 @@ kda_status kda_pool_snapshot(const kda_pool* pool, kda_slot slot, void* buffer, 
   }
   auto* write = static_cast<std::byte*>(buffer) + sizeof header;
   header.checksum = kExportedStateSeed;
-  for_each_piece(*pool, slot, [&](const std::byte* piece, int64_t bytes) {
+  for_each_piece(*pool, slot, [&](const std::byte* piece, int64_t bytes, int64_t) {
     std::memcpy(write, piece, static_cast<size_t>(bytes));
     header.checksum = exported_state_checksum(write, static_cast<uint64_t>(bytes), header.checksum);
     write += bytes;
@@ -251,13 +268,13 @@ kda_status kda_pool_restore(kda_pool* pool, kda_slot slot, const void* buffer, s
   const std::byte* const payload = static_cast<const std::byte*>(buffer) + sizeof header;
   const std::byte* read = payload;
   uint64_t found = kExportedStateSeed;
-  for_each_piece(*pool, slot, [&](const std::byte*, int64_t piece_bytes) {
+  for_each_piece(*pool, slot, [&](const std::byte*, int64_t piece_bytes, int64_t) {
     found = exported_state_checksum(read, static_cast<uint64_t>(piece_bytes), found);
     read += piece_bytes;
   });
   if (found != checksum) return sink.fail(KDA_E_POOL_IMAGE, "a checksum that does not match", "an undamaged image");
   read = payload;
-  for_each_piece(*pool, slot, [&](std::byte* piece, int64_t piece_bytes) {
+  for_each_piece(*pool, slot, [&](std::byte* piece, int64_t piece_bytes, int64_t) {
     std::memcpy(piece, read, static_cast<size_t>(piece_bytes));
     read += piece_bytes;
   });

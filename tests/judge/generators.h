@@ -240,26 +240,40 @@ inline void fill_window(Random& r, const Tensor& pool, int64_t slot) {
   for (int64_t i = 0; i < pool.size(1) * pool.size(2); ++i) pool.store(slot * pool.strides()[0] + i, r.normal());
 }
 
-// True if `after` equals `before` in every byte outside the named slots, gaps included.
-inline bool only_slots_changed(const Tensor& before, const Tensor& after, const std::vector<int64_t>& slots) {
-  std::vector<std::byte> expected = before.storage();
-  const Tensor masked = after.clone();
+// Calls visit(element index) for every element of one slot of a pool of any shape and strides.
+template <class Visit>
+void for_each_element(const Tensor& pool, int64_t slot, const Visit& visit) {
   int64_t elements = 1;
-  for (size_t d = 1; d < after.shape().size(); ++d) elements *= after.size(int(d));
-  const int64_t bytes = bytes_of(after.type());
-  for (int64_t slot : slots) {
-    const int64_t at = (before.data() - before.storage().data()) + slot * before.strides()[0] * bytes;
-    std::memcpy(masked.storage().data() + at, expected.data() + at, size_t(elements * bytes));
+  for (size_t d = 1; d < pool.shape().size(); ++d) elements *= pool.size(int(d));
+  for (int64_t e = 0; e < elements; ++e) {
+    int64_t rest = e, at = slot * pool.strides()[0];
+    for (size_t d = pool.shape().size() - 1; d >= 1; --d) {
+      at += rest % pool.size(int(d)) * pool.strides()[d];
+      rest /= pool.size(int(d));
+    }
+    visit(at);
   }
-  return masked.storage() == expected;
+}
+
+// True if `after` equals `before` in every byte outside the named slots, gaps included. Both are clones of one tensor.
+inline bool only_slots_changed(const Tensor& before, const Tensor& after, const std::vector<int64_t>& slots) {
+  const Tensor masked = after.clone();
+  const size_t bytes = size_t(bytes_of(after.type()));
+  for (int64_t slot : slots)
+    for_each_element(before, slot, [&](int64_t at) {
+      std::memcpy(masked.data() + at * int64_t(bytes), before.data() + at * int64_t(bytes), bytes);
+    });
+  return masked.storage() == before.storage();
 }
 
 // The bits of one slot, for exact comparisons.
 inline std::vector<std::byte> slot_bits(const Tensor& pool, int64_t slot) {
-  int64_t elements = 1;
-  for (size_t d = 1; d < pool.shape().size(); ++d) elements *= pool.size(int(d));
-  const std::byte* at = pool.data() + slot * pool.strides()[0] * bytes_of(pool.type());
-  return {at, at + elements * bytes_of(pool.type())};
+  std::vector<std::byte> bits;
+  const int64_t bytes = bytes_of(pool.type());
+  for_each_element(pool, slot, [&](int64_t at) {
+    bits.insert(bits.end(), pool.data() + at * bytes, pool.data() + (at + 1) * bytes);
+  });
+  return bits;
 }
 
 }  // namespace judge

@@ -14,8 +14,9 @@ enum class Io { fp32, bf16, fp16 };
 
 // rel = |x - y| / |y| (2-norms over the live elements), and at most `unit_factor` times the limit for one (row, head).
 constexpr double kUnitFactor = 4;
-// Below this many live elements a mean says little (one bf16 rounding may alone cost 2^-8): only the unit limit holds.
-constexpr size_t kFewElements = 64;
+// A mean over few values says little (one bf16 rounding may alone cost 2^-8): where fewer than this many elements carry
+// the norm, only the unit limit holds.
+constexpr double kFewElements = 64;
 
 // Exact numerics against a judge that rounds where the contract rounds.
 constexpr double exact_out_limit(Io io, bool bf16_pool) {
@@ -42,6 +43,7 @@ class Measure {
       const double d = got[i] - want[i];
       error += d == d ? d * d : std::numeric_limits<double>::infinity();
       norm += want[i] * want[i];
+      fourth_powers_ += want[i] * want[i] * want[i] * want[i];
     }
     error_ += error;
     norm_ += norm;
@@ -51,7 +53,7 @@ class Measure {
   double rel() const { return ratio(error_, norm_); }
   double worst_unit() const { return worst_unit_; }
   bool within(double limit) const {
-    return worst_unit_ <= kUnitFactor * limit && (elements_ < kFewElements || rel() <= limit);
+    return worst_unit_ <= kUnitFactor * limit && (carrying() < kFewElements || rel() <= limit);
   }
   std::string text() const {
     return "rel " + std::to_string(rel()) + ", worst unit " + std::to_string(worst_unit_) + " over " +
@@ -64,7 +66,9 @@ class Measure {
     if (error == 0) return 0;
     return norm == 0 ? std::numeric_limits<double>::infinity() : std::sqrt(error / norm);
   }
-  double error_ = 0, norm_ = 0, worst_unit_ = 0;
+  // How many elements of equal size would have this distribution of squares.
+  double carrying() const { return fourth_powers_ == 0 ? 0 : norm_ * norm_ / fourth_powers_; }
+  double error_ = 0, norm_ = 0, fourth_powers_ = 0, worst_unit_ = 0;
   size_t elements_ = 0;
 };
 

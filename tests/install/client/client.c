@@ -6,6 +6,7 @@
 #include <kda/kda.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { K = 4, V = 2, NODES = 5, SLOTS = 3 };
@@ -57,6 +58,13 @@ int main(void) {
   kda_plan* plan = NULL;
   if (!ok(kda_plan_create(context, &problem, &plan, &error), &error)) return 1;
 
+  kda_plan_info info = {.struct_size = sizeof info};
+  if (!ok(kda_plan_get_info(plan, &info), &error)) return 1;
+  const size_t workspace_bytes =
+      (info.workspace_bytes + info.workspace_alignment - 1) / info.workspace_alignment * info.workspace_alignment;
+  kda_call call = {.struct_size = sizeof call, .workspace_bytes = workspace_bytes};
+  call.workspace = aligned_alloc(info.workspace_alignment, workspace_bytes);
+
   kda_pool_options pool_options = {.struct_size = sizeof pool_options, .slots = SLOTS, .record_rows = 1};
   size_t planned = 0;
   expect(kda_pool_planned_bytes(plan, &pool_options, &planned, &error) == KDA_OK && planned > 0, "bytes are planned");
@@ -95,7 +103,7 @@ int main(void) {
   verify.rows = (kda_rows){.cu_seqlens = &tcu, .slots = &tslots, .state = &state};
   verify.parents = &tparents;
   verify.records = &records;
-  if (!ok(kda_verify(plan, &verify, NULL, &error), &error)) return 1;
+  if (!ok(kda_verify(plan, &verify, &call, &error), &error)) return 1;
   const float expected[NODES] = {4, 5, 9, 1.25f, 18.25f};
   for (int t = 0; t < NODES; ++t) expect(fabsf(out[t][V - 1] - expected[t]) < 1e-4f, "a node's output is its path's");
   expect(slot_state[0] == 8, "verify leaves the pool alone");
@@ -106,7 +114,7 @@ int main(void) {
   commit.rows = (kda_rows){.slots = &tslots, .state = &state};
   commit.tips = &ttips;
   commit.records = &records;
-  if (!ok(kda_commit(plan, &commit, NULL, &error), &error)) return 1;
+  if (!ok(kda_commit(plan, &commit, &call, &error), &error)) return 1;
   expect(kda_pool_clear_pending(pool, slot, &error) == KDA_OK, "the mark is cleared");
   expect(fabsf(slot_state[0] - 9) < 1e-4f, "commit stores the accepted node's state, not the branch's beside it");
 
@@ -125,6 +133,7 @@ int main(void) {
          "a refusal starts with its code");
   expect(error.way_out[0] != 0, "a refusal names the way out");
 
+  free(call.workspace);
   kda_pool_destroy(pool);
   kda_plan_destroy(plan);
   kda_context_destroy(context);

@@ -1,5 +1,6 @@
 // A C++17 client of the installed library through kda.hpp: one decode step.
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <kda/kda.hpp>
 #include <vector>
@@ -30,7 +31,11 @@ int main() {
   decode.tokens.out = tout;
   decode.rows.slots = tslots;
   decode.rows.state = tstate;
-  plan.decode(decode);
+  std::vector<std::byte> workspace(plan.info().workspace_bytes + plan.info().workspace_alignment);
+  auto call = kda::args<kda_call>();
+  call.workspace = kda::aligned(workspace.data(), plan.info().workspace_alignment);
+  call.workspace_bytes = plan.info().workspace_bytes;
+  plan.decode(decode, &call);
 
   // decay = exp(-softplus(0)) = 1/2; k-hat = 8^-1/2 each; S k-hat = 8 * 0.5 * 8^-0.5; step 1/2
   const double unit = 1 / std::sqrt(8.0), prediction = 8 * 0.5 * unit, u = 0.5 * (2 - prediction);
