@@ -43,12 +43,15 @@ int run_doctor(const Options& options, const Call& call) {
 Action add_doctor(CLI::App& command) {
   auto options = std::make_shared<Options>();
   doctor::Question& q = options->question;
-  command.add_option("--gpu", q.gpu, "GPU by name (h200, a100, rtx4090, b200, gb300) or sm_NN; default: the one found here");
+  command.add_option("--gpu", q.gpu,
+                     "GPU by name (h200, a100, rtx4090, b200, gb300) or sm_NN; default: the one found here");
   command.add_option("--engine-version", q.engine_version, "Version of the engine; default: the newest described");
   command.add_option("--model-config", q.model_config, "config.json of the model (file or folder)");
-  command.add_option("--installed", q.installed, "Optional packages that are installed, e.g. helion,flash_kda")->delimiter(',');
+  command.add_option("--installed", q.installed, "Optional packages that are installed, e.g. helion,flash_kda")
+      ->delimiter(',');
   command.add_option("--missing", q.missing, "Optional packages that are not installed")->delimiter(',');
-  command.add_option("--cuda-version", q.cuda_version, "CUDA version of the engine's torch; default: what the engine pins");
+  command.add_option("--cuda-version", q.cuda_version,
+                     "CUDA version of the engine's torch; default: what the engine pins");
   command.add_option("--data", options->data, "Folder with engines/ and data/ that override the built-in ones");
   command.add_flag("--no-fixes", options->no_fixes, "Do not search for changed commands that run");
   command.add_option("command", q.words, "-- and the launch command, as words or as one quoted text")->required();

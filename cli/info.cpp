@@ -16,6 +16,40 @@ struct Options {
   int threads = 0;
 };
 
+std::string text_of(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  if (it == object.end()) return "";
+  return it->is_string() ? it->get<std::string>() : it->dump();
+}
+
+const Json& list_of(const Json& object, const char* key) {
+  static const Json none = Json::array();
+  const auto it = object.find(key);
+  return it != object.end() && it->is_array() ? *it : none;
+}
+
+void print_table(const Json& machine) {
+  fmt::print("kda {}  (ABI {}, records {}, exported state {})\n", text_of(machine, "version"),
+             text_of(machine, "abi_version"), text_of(machine, "record_version"),
+             text_of(machine, "exported_state_version"));
+  fmt::print("cores         {} usable, {} threads\n", text_of(machine, "usable_cores"), text_of(machine, "threads"));
+  for (const Json& backend : list_of(machine, "backends")) {
+    const std::string reason = text_of(backend, "reason");
+    fmt::print("backend       {:<10} {}\n", text_of(backend, "name"),
+               backend.value("available", false) ? "yes" : "no: " + reason);
+  }
+  for (const Json& target : list_of(machine, "cpu_targets")) {
+    fmt::print("SIMD target   {:<10} {}{}\n", text_of(target, "name"), target.value("available", false) ? "yes" : "no",
+               target.value("used", false) ? ", in use" : "");
+  }
+  const std::string gpu = text_of(machine, "gpu");
+  fmt::print("GPU           {}\n", gpu == "0" || gpu.empty() ? "none" : "compute capability " + gpu);
+  for (const Json& kernel : list_of(machine, "kernels")) {
+    fmt::print("kernel        {:<28} {:<20} {}\n", text_of(kernel, "name"), text_of(kernel, "operation"),
+               text_of(kernel, "summary"));
+  }
+}
+
 int run_info(const Options& options, const Call& call) {
   const io::Result<ContextPointer> context = open_context(options.threads, "", /*with_cuda=*/true);
   if (!context) return call.fail(context.error());
@@ -23,7 +57,11 @@ int run_info(const Options& options, const Call& call) {
   if (!description) return call.fail(description.error());
   const Json machine = Json::parse(*description, nullptr, /*allow_exceptions=*/false);
   if (!machine.is_object()) return call.fail("the library's description of the machine is no JSON object");
-  print_json(machine);
+  if (call.json) {
+    print_json(machine);
+  } else {
+    print_table(machine);
+  }
   return kDone;
 }
 

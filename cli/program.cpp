@@ -30,7 +30,7 @@ std::string one_line(std::string_view text) { return io::printable(text, 600); }
 
 int parse_and_run(int argc, const char* const* argv) {
   CLI::App program("Kimi Delta Attention for inference", "kda");
-  program.require_subcommand(1);
+  program.require_subcommand(0, 1);
   program.set_version_flag("--version", std::string("kda ") + kda_version());
   bool json = false;
   std::vector<std::pair<CLI::App*, Action>> actions;
@@ -55,7 +55,17 @@ int parse_and_run(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     CLI::App* command = chosen();
     const std::string name = command != nullptr ? "kda " + command->get_name() : std::string("kda");
-    fmt::print(stderr, "{}: {}; way out: {} --help\n", name, one_line(error.what()), name);
+    // CLI11 looks for what is missing before what is too much; a mistyped option explains both.
+    const std::vector<std::string> unknown = (command != nullptr ? command : &program)->remaining();
+    std::string text = error.what();
+    if (!unknown.empty()) {
+      text = fmt::format("unknown {} '{}'",
+                         unknown.front().rfind('-', 0) == 0 ? "option"
+                         : command != nullptr               ? "argument"
+                                                            : "command",
+                         unknown.front());
+    }
+    fmt::print(stderr, "{}: {}; way out: {} --help\n", name, one_line(text), name);
     return kWrongUse;
   }
   for (const auto& [command, action] : actions) {
@@ -63,6 +73,7 @@ int parse_and_run(int argc, const char* const* argv) {
     const std::string name = command->get_name();
     return action(Call{name, json});
   }
+  fmt::print(stderr, "kda: expected a command, found none; way out: kda --help\n");
   return kWrongUse;
 }
 

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -121,6 +122,27 @@ io::Outcome check_out(const Options& options) {
   return io::Done{};
 }
 
+// Snapshots that went to slots of the state pool, in the order of the list; NaN where none was stored.
+void gather_snapshots(const std::vector<int64_t>& slots, const replay::HostTensor& pool,
+                      std::vector<std::vector<float>>& values, std::vector<io::TensorToWrite>& tensors) {
+  if (!pool.present() || pool.shape()[0] == 0) return;
+  const std::vector<float> all = replay::widened(pool.bytes(), pool.type());
+  const size_t per_slot = all.size() / static_cast<size_t>(pool.shape()[0]);
+  std::vector<float> gathered;
+  for (const int64_t slot : slots) {
+    if (slot < 0 || slot >= pool.shape()[0]) {
+      gathered.insert(gathered.end(), per_slot, std::numeric_limits<float>::quiet_NaN());
+      continue;
+    }
+    const auto begin = all.begin() + slot * static_cast<std::ptrdiff_t>(per_slot);
+    gathered.insert(gathered.end(), begin, begin + static_cast<std::ptrdiff_t>(per_slot));
+  }
+  io::Shape shape = pool.shape();
+  shape[0] = static_cast<int64_t>(slots.size());
+  values.push_back(std::move(gathered));
+  tensors.push_back({"snapshots", io::TensorType::kF32, shape, std::as_bytes(std::span(values.back()))});
+}
+
 io::Outcome write_outputs(const std::string& path, const replay::Case& replay, const replay::Outputs& outputs) {
   std::vector<std::vector<float>> values;
   std::vector<io::TensorToWrite> tensors;
@@ -137,7 +159,11 @@ io::Outcome write_outputs(const std::string& path, const replay::Case& replay, c
   add("out", outputs.out, shape_of("out", outputs.out.shape()));
   add(replay.pool_name(), outputs.pool, shape_of(replay.pool_name(), outputs.pool.shape()));
   add("dst_state", outputs.dst_pool, shape_of("dst_state", outputs.dst_pool.shape()));
-  add("snapshots", outputs.snapshots, shape_of("snapshots", outputs.snapshots.shape()));
+  if (const io::TensorInfo* slots = replay.file.find("snapshot_slots")) {
+    gather_snapshots(replay::indices_of(*slots), outputs.pool, values, tensors);
+  } else {
+    add("snapshots", outputs.snapshots, shape_of("snapshots", outputs.snapshots.shape()));
+  }
   return io::write_safetensors(path, tensors, {});
 }
 
