@@ -256,7 +256,7 @@ int run_replay(const Options& options, const Call& call) {
 
 Action add_replay(CLI::App& command) {
   auto options = std::make_shared<Options>();
-  command.add_option("files", options->files, "Replay files (safetensors)")->required()->option_text("FILE...");
+  command.add_option("FILE", options->files, "Replay files (safetensors)")->required()->option_text("...");
   command.add_option("--backend", options->backend, "reference, cpu or cuda (default: the file's, else cpu)")
       ->check(CLI::IsMember({"reference", "cpu", "cuda"}))
       ->option_text("NAME");
