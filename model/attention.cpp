@@ -19,7 +19,6 @@ namespace kda::model::HWY_NAMESPACE {
 void score_rows(const Attention& a, const float* queries, int64_t rows, const int32_t* indices, int64_t count,
                 float* scores, int64_t stride) {
   const float* keys[4];
-  HWY_ALIGN float sums[kMaxRowBlock * 4];
   for (int64_t i = 0; i < count; i += 4) {
     const int64_t block = std::min<int64_t>(4, count - i);
     for (int64_t c = 0; c < 4; ++c) {
@@ -27,11 +26,8 @@ void score_rows(const Attention& a, const float* queries, int64_t rows, const in
       keys[c] = a.cache + (indices == nullptr ? at : indices[at]) * a.width;
     }
     for (int64_t row = 0; row < rows; row += kMaxRowBlock) {
-      const int64_t part = std::min<int64_t>(kMaxRowBlock, rows - row);
-      dot_rows(part, queries + row * a.width, a.width, keys, a.width, sums, 4);
-      for (int64_t r = 0; r < part; ++r) {
-        std::copy(sums + 4 * r, sums + 4 * r + block, scores + (row + r) * stride + i);
-      }
+      dot_rows(std::min<int64_t>(kMaxRowBlock, rows - row), queries + row * a.width, a.width, keys, block, a.width,
+               {scores + row * stride + i, stride, false});
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "model/scratch.h"
 #include "model/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -13,14 +14,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace kda::model::HWY_NAMESPACE {
-
-HWY_INLINE void store_sums(const float* sums, int64_t count, bool accumulate, float* out) {
-  if (accumulate) {
-    for (int64_t i = 0; i < count; ++i) out[i] += sums[i];
-  } else {
-    for (int64_t i = 0; i < count; ++i) out[i] = sums[i];
-  }
-}
 
 // Pointers to `count` weights from `first` on; those beyond the last repeat it and their sums are dropped.
 template <int Count, class W>
@@ -33,25 +26,20 @@ template <class W>
 void few_rows(const Product& p, int64_t first, int64_t end) {
   const W* base = static_cast<const W*>(p.weights.data);
   const int64_t size = p.weights.inputs, stride = p.weights.stride;
-  HWY_ALIGN float sums[kMaxRowBlock * 8];
   const W* w[8];
+  int64_t n = first;
   if (p.rows == 1) {
     // Two groups of four: eight independent sums hide the latency of a fused multiply-add.
-    for (int64_t n = first; n < end; n += 8) {
+    for (; n + 8 <= end; n += 8) {
       weight_pointers<8>(base, stride, n, end, w);
-      dot_block<1, 2>(p.x, 0, w, size, sums, 8);
-      store_sums(sums, std::min<int64_t>(8, end - n), p.accumulate, p.out + n);
+      dot_block<1, 2>(p.x, 0, w, size, {p.out + n, 0, p.accumulate});
     }
-    return;
   }
-  for (int64_t n = first; n < end; n += 4) {
+  for (; n < end; n += 4) {
     weight_pointers<4>(base, stride, n, end, w);
     for (int64_t row = 0; row < p.rows; row += kMaxRowBlock) {
-      const int64_t rows = std::min<int64_t>(kMaxRowBlock, p.rows - row);
-      dot_rows(rows, p.x + row * p.x_stride, p.x_stride, w, size, sums, 4);
-      for (int64_t r = 0; r < rows; ++r) {
-        store_sums(sums + 4 * r, std::min<int64_t>(4, end - n), p.accumulate, p.out + (row + r) * p.out_stride + n);
-      }
+      dot_rows(std::min<int64_t>(kMaxRowBlock, p.rows - row), p.x + row * p.x_stride, p.x_stride, w,
+               std::min<int64_t>(4, end - n), size, {p.out + row * p.out_stride + n, p.out_stride, p.accumulate});
     }
   }
 }
@@ -61,26 +49,22 @@ template <class W>
 void many_rows(const Product& p, int64_t first, int64_t end) {
   const int64_t size = p.weights.inputs, outputs = end - first;
   // One buffer a thread: allocation per call would cost more than small products.
-  static thread_local std::vector<float> panel;
-  panel.resize(static_cast<size_t>(outputs * size));
+  static thread_local std::vector<float> buffer;
+  float* const panel = at_least(&buffer, outputs * size);
   for (int64_t n = 0; n < outputs; ++n) {
     const W* w = static_cast<const W*>(p.weights.data) + (first + n) * p.weights.stride;
-    float* wide = panel.data() + n * size;
+    float* wide = panel + n * size;
     int64_t k = 0;
     for (; k + kLanes <= size; k += kLanes) hn::StoreU(load(w + k), Floats(), wide + k);
     for (; k < size; ++k) wide[k] = to_float(w[k]);
   }
-  HWY_ALIGN float sums[kMaxRowBlock * 4];
   const float* w[4];
   for (int64_t row = 0; row < p.rows; row += kMaxRowBlock) {
     const int64_t rows = std::min<int64_t>(kMaxRowBlock, p.rows - row);
     for (int64_t n = 0; n < outputs; n += 4) {
-      weight_pointers<4>(static_cast<const float*>(panel.data()), size, n, outputs, w);
-      dot_rows(rows, p.x + row * p.x_stride, p.x_stride, w, size, sums, 4);
-      for (int64_t r = 0; r < rows; ++r) {
-        store_sums(sums + 4 * r, std::min<int64_t>(4, outputs - n), p.accumulate,
-                   p.out + (row + r) * p.out_stride + first + n);
-      }
+      weight_pointers<4>(static_cast<const float*>(panel), size, n, outputs, w);
+      dot_rows(rows, p.x + row * p.x_stride, p.x_stride, w, std::min<int64_t>(4, outputs - n), size,
+               {p.out + row * p.out_stride + first + n, p.out_stride, p.accumulate});
     }
   }
 }

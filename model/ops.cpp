@@ -26,7 +26,7 @@ HWY_INLINE FloatVec load_some(const float* p, int64_t count) { return count >= k
 HWY_INLINE float lane_sum(FloatVec v) {
   const FloatVec zero = hn::Zero(Floats());
   float sums[4];
-  store_sum4(v, zero, zero, zero, sums);
+  store_sum4(v, zero, zero, zero, false, sums);
   return sums[0];
 }
 

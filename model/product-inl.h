@@ -45,37 +45,41 @@ HWY_INLINE FloatVec load_tail(const T* p, int64_t count) {
   return hn::Load(Floats(), padded);
 }
 
-// out[0..3] = the lane sums of four vectors.
+// out[0..3] = the lane sums of four vectors, or += with add.
 #if HWY_TARGET == HWY_SCALAR
-HWY_INLINE void store_sum4(FloatVec a, FloatVec b, FloatVec c, FloatVec d, float* out) {
-  out[0] = hn::GetLane(a);
-  out[1] = hn::GetLane(b);
-  out[2] = hn::GetLane(c);
-  out[3] = hn::GetLane(d);
+HWY_INLINE void store_sum4(FloatVec a, FloatVec b, FloatVec c, FloatVec d, bool add, float* out) {
+  const FloatVec sums[] = {a, b, c, d};
+  for (int i = 0; i < 4; ++i) out[i] = add ? out[i] + hn::GetLane(sums[i]) : hn::GetLane(sums[i]);
 }
 #else
 template <class V>
-HWY_INLINE void store_blocks_sum(V v, float* out) {
+HWY_INLINE void store_blocks_sum(V v, bool add, float* out) {
   const hn::DFromV<V> d;
   if constexpr (hn::MaxLanes(d) == 4) {
-    hn::StoreU(v, d, out);
+    hn::StoreU(add ? hn::Add(hn::LoadU(d, out), v) : v, d, out);
   } else {
     const hn::Half<hn::DFromV<V> > half;
-    store_blocks_sum(hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), out);
+    store_blocks_sum(hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), add, out);
   }
 }
-HWY_INLINE void store_sum4(FloatVec a, FloatVec b, FloatVec c, FloatVec d, float* out) {
+HWY_INLINE void store_sum4(FloatVec a, FloatVec b, FloatVec c, FloatVec d, bool add, float* out) {
   const Floats df;
   const FloatVec ac = hn::Add(hn::InterleaveLower(df, a, c), hn::InterleaveUpper(df, a, c));
   const FloatVec bd = hn::Add(hn::InterleaveLower(df, b, d), hn::InterleaveUpper(df, b, d));
-  store_blocks_sum(hn::Add(hn::InterleaveLower(df, ac, bd), hn::InterleaveUpper(df, ac, bd)), out);
+  store_blocks_sum(hn::Add(hn::InterleaveLower(df, ac, bd), hn::InterleaveUpper(df, ac, bd)), add, out);
 }
 #endif
 
-// sums[r * sums_stride + c] = dot(x + r * x_stride, w[c]) for R rows and 4 * G weights of type W (float or bfloat16_t).
+// Where a block's sums go: row r, output c to out[r * stride + c].
+struct Sums {
+  float* out;
+  int64_t stride;
+  bool add;  // to what is there
+};
+
+// The dot products of R rows of x with 4 * G weights of type W (float or bfloat16_t).
 template <int R, int G, class W>
-HWY_INLINE void dot_block(const float* HWY_RESTRICT x, int64_t x_stride, const W* const* w, int64_t size,
-                          float* HWY_RESTRICT sums, int64_t sums_stride) {
+HWY_INLINE void dot_block(const float* HWY_RESTRICT x, int64_t x_stride, const W* const* w, int64_t size, Sums sums) {
   constexpr int C = 4 * G;
   FloatVec acc[R][C];
   KDA_UNROLL for (int r = 0; r < R; ++r) { KDA_UNROLL for (int c = 0; c < C; ++c) acc[r][c] = hn::Zero(Floats()); }
@@ -100,33 +104,48 @@ HWY_INLINE void dot_block(const float* HWY_RESTRICT x, int64_t x_stride, const W
   }
   KDA_UNROLL for (int r = 0; r < R; ++r) {
     KDA_UNROLL for (int g = 0; g < G; ++g) {
-      store_sum4(acc[r][4 * g], acc[r][4 * g + 1], acc[r][4 * g + 2], acc[r][4 * g + 3],
-                 sums + r * sums_stride + 4 * g);
+      store_sum4(acc[r][4 * g], acc[r][4 * g + 1], acc[r][4 * g + 2], acc[r][4 * g + 3], sums.add,
+                 sums.out + r * sums.stride + 4 * g);
     }
   }
 }
 
-// dot_block for 1..kMaxRowBlock rows and 4 weights.
+// dot_block for 1..kMaxRowBlock rows and 4 weights, of which the first `live` are wanted.
 template <class W>
-HWY_INLINE void dot_rows(int64_t rows, const float* x, int64_t x_stride, const W* const* w, int64_t size, float* sums,
-                         int64_t sums_stride) {
+HWY_INLINE void dot_rows(int64_t rows, const float* x, int64_t x_stride, const W* const* w, int64_t live, int64_t size,
+                         Sums sums) {
+  HWY_ALIGN float spare[kMaxRowBlock * 4];
+  const Sums direct = live == 4 ? sums : Sums{spare, 4, false};
   switch (rows) {
     case 1:
-      return dot_block<1, 1>(x, x_stride, w, size, sums, sums_stride);
+      dot_block<1, 1>(x, x_stride, w, size, direct);
+      break;
     case 2:
-      return dot_block<2, 1>(x, x_stride, w, size, sums, sums_stride);
+      dot_block<2, 1>(x, x_stride, w, size, direct);
+      break;
 #if HWY_MAX_BYTES >= 64
     case 3:
-      return dot_block<3, 1>(x, x_stride, w, size, sums, sums_stride);
+      dot_block<3, 1>(x, x_stride, w, size, direct);
+      break;
     case 4:
-      return dot_block<4, 1>(x, x_stride, w, size, sums, sums_stride);
+      dot_block<4, 1>(x, x_stride, w, size, direct);
+      break;
     case 5:
-      return dot_block<5, 1>(x, x_stride, w, size, sums, sums_stride);
+      dot_block<5, 1>(x, x_stride, w, size, direct);
+      break;
     case 6:
-      return dot_block<6, 1>(x, x_stride, w, size, sums, sums_stride);
+      dot_block<6, 1>(x, x_stride, w, size, direct);
+      break;
 #endif
     default:
-      return;
+      break;
+  }
+  if (live == 4) return;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < live; ++c) {
+      float& out = sums.out[r * sums.stride + c];
+      out = sums.add ? out + spare[4 * r + c] : spare[4 * r + c];
+    }
   }
 }
 
