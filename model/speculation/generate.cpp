@@ -33,12 +33,8 @@ class Generator {
   io::Result<GenerateResult> run(std::span<const int32_t> prompt) {
     io::Outcome outcome = prefill(prompt);
     if (!outcome) return io::Error{outcome.error()};
-    const Timer timer(result_.stats.decode_seconds);
-    while (!done_) {
-      if (interrupted()) break;
-      outcome = drafter_ != nullptr ? round() : step();
-      if (!outcome) return io::Error{outcome.error()};
-    }
+    outcome = decode();
+    if (!outcome) return io::Error{outcome.error()};
     result_.stats.decode_tokens = std::max<int64_t>(0, static_cast<int64_t>(result_.tokens.size()) - 1);
     return io::Result<GenerateResult>(std::move(result_));
   }
@@ -82,6 +78,15 @@ class Generator {
       return io::Done{};
     }
     emit_next(rows->logits_row(rows->rows - 1));
+    return io::Done{};
+  }
+
+  io::Outcome decode() {
+    const Timer timer(result_.stats.decode_seconds);
+    while (!done_ && !interrupted()) {
+      const io::Outcome outcome = drafter_ != nullptr ? round() : step();
+      if (!outcome) return outcome;
+    }
     return io::Done{};
   }
 

@@ -34,7 +34,7 @@ class GenerateCommand : public ::testing::Test {
               (std::string("kda_generate_") + ::testing::UnitTest::GetInstance()->current_test_info()->name() + "_" +
                std::to_string(getpid()));
     std::filesystem::create_directories(folder_);
-    setenv("KDA_MODEL_DIR", demo_directory().c_str(), 1);
+    model_ = demo_directory();
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
@@ -49,6 +49,7 @@ class GenerateCommand : public ::testing::Test {
     const std::string in = folder_ / "in", out = folder_ / "out", err = folder_ / "err";
     const pid_t child = fork();
     if (child == 0) {
+      setenv("KDA_MODEL_DIR", model_.c_str(), 1);
       if (std::freopen(in.c_str(), "r", stdin) == nullptr || std::freopen(out.c_str(), "w", stdout) == nullptr ||
           std::freopen(err.c_str(), "w", stderr) == nullptr) {
         _exit(126);
@@ -74,6 +75,7 @@ class GenerateCommand : public ::testing::Test {
   }
 
   std::filesystem::path folder_;
+  std::string model_;  // what KDA_MODEL_DIR says
 };
 
 TEST_F(GenerateCommand, JsonHoldsTheGoldenTokens) {
@@ -96,7 +98,10 @@ TEST_F(GenerateCommand, JsonHoldsTheGoldenTokens) {
     for (const char* key : {"draft_seconds", "verify_seconds", "commit_seconds", "accepted_length"}) {
       EXPECT_TRUE(stats[key].is_number()) << key;
     }
-    for (const char* phase : {"prefill", "decode"}) EXPECT_GT(stats[phase]["seconds"].get<double>(), 0);
+    for (const char* phase : {"prefill", "decode"}) {
+      EXPECT_GT(stats[phase]["tokens"].get<int64_t>(), 0);
+      EXPECT_GT(stats[phase]["seconds"].get<double>(), 0);
+    }
   }
 }
 
@@ -194,7 +199,7 @@ TEST_F(GenerateCommand, WrongUseIsOneLineAndExit2) {
 }
 
 TEST_F(GenerateCommand, AMissingBuiltInModelNamesTheWayOut) {
-  setenv("KDA_MODEL_DIR", folder_.c_str(), 1);
+  model_ = folder_;
   const Outcome outcome = kda({"--prompt", "x"});
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("way out: tools/unpack-demo-model models/demo"));

@@ -139,6 +139,9 @@ TEST(Generate, CountsRoundsAndTokens) {
   const GenerateStats& stats = result->stats;
   EXPECT_EQ(stats.prompt_tokens, 7);
   EXPECT_EQ(stats.decode_tokens, 40);
+  EXPECT_GT(stats.prefill_seconds, 0);
+  EXPECT_GT(stats.verify_seconds, 0);
+  EXPECT_GE(stats.decode_seconds, stats.draft_seconds + stats.verify_seconds + stats.commit_seconds);
   EXPECT_EQ(stats.verify_rounds, static_cast<int64_t>(drafter.roots.size()));
   EXPECT_EQ(stats.drafted_tokens, stats.verify_rounds * 11);
   // Every round emits its accepted tokens and one more; the last may end before its bonus.
