@@ -13,8 +13,8 @@ kda_error fresh_error() {
 void throw_error(const kda_error& error) {
   const nb::object type = nb::module_::import_("libkda.errors").attr("Error");
   const char* message = error.message[0] ? error.message : kda_status_message(error.status);
-  const nb::object value = type(message, error.status, kda_status_code(error.status), error.asked, error.supported,
-                                error.way_out);
+  const nb::object value =
+      type(message, error.status, kda_status_code(error.status), error.asked, error.supported, error.way_out);
   PyErr_SetObject(type.ptr(), value.ptr());
   throw nb::python_error();
 }

@@ -78,8 +78,7 @@ void Borrowed::read_protocol(nb::handle object, const char* name, bool writable)
     }
   }
   if (PyCapsule_IsValid(capsule.ptr(), kVersionedCapsule)) {
-    auto* managed =
-        static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), kVersionedCapsule));
+    auto* managed = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), kVersionedCapsule));
     if (writable && (managed->flags & DLPACK_FLAG_BITMASK_READ_ONLY)) {
       throw_argument_error(KDA_E_COMBINATION, name, "a read-only array", "a writable array: this argument is written");
     }
