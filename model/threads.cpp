@@ -39,7 +39,7 @@ int usable_cores() {
 
 // One region at a time is published as (body, arg, count) and a ticket: the region's number in the upper half and the
 // next piece in the lower one. A piece is taken by advancing the ticket with a compare-and-swap, which fails once the
-// region is over; so a thread that read body and arg late never runs them.
+// region is over; so a thread that read body, arg and count of another region never acts on them.
 struct Threads::State {
   explicit State(int count) : count(count) {}
 
@@ -106,12 +106,15 @@ int Threads::count() const { return state_->count; }
 
 void Threads::run(int64_t pieces, void (*body)(void*, int64_t), void* arg) const {
   State& state = *state_;
-  constexpr int64_t kMaxPieces = int64_t{1} << 31;  // the ticket's lower half, with room for late advances
+  constexpr int64_t kMaxPieces = int64_t{1} << 31;  // in the ticket's lower half
   if (pieces <= 1 || state.count == 1 || pieces >= kMaxPieces || state.busy.test_and_set(std::memory_order_acquire)) {
     for (int64_t i = 0; i < pieces; ++i) body(arg, i);
     return;
   }
   const uint64_t number = ((state.ticket.load(std::memory_order_relaxed) >> 32) + 1) & 0xffffffffu;
+  // Closed before anything changes: a worker that still holds the last region's ticket and already reads this region's
+  // larger count must not be able to advance it.
+  state.ticket.store(number << 32 | static_cast<uint64_t>(kMaxPieces), std::memory_order_release);
   state.unfinished.store(pieces, std::memory_order_relaxed);
   state.body.store(body, std::memory_order_release);
   state.arg.store(arg, std::memory_order_release);
