@@ -1,0 +1,60 @@
+#include "cuda/check_values.h"
+#include "cuda/device/decode.cuh"
+#include "cuda/host.h"
+#include "cuda/kernels.h"
+
+namespace kda {
+
+using namespace cuda;
+
+namespace {
+
+// From this many units on (rows times value heads of the plan) a warp takes 16 rows, else 8.
+constexpr int64_t kManyDecodeUnits = 96;
+
+template <class T, StateLayout Layout, int KP, int R, bool General>
+Status launch_as(const Problem& p, DecodeArgs& args, const Execution& execution) {
+  constexpr int kBlockRows = kDecodeWarps * 4 * R;
+  args.splits = (p.value_dim + kBlockRows - 1) / kBlockRows;
+  return launch<decode_kernel<T, Layout, KP, R, General>>(args.rows.count * p.value_heads * args.splits, 1,
+                                                           kDecodeWarps * kWarp, 0, execution, args);
+}
+
+template <class T>
+Status launch_decode(const Problem& p, DecodeArgs& args, const Execution& execution) {
+  const int padded = padded_key_dim(p.key_dim);
+  if (p.state_layout == StateLayout::kv) {
+    if (padded <= 128) return launch_as<T, StateLayout::kv, 128, 4, true>(p, args, execution);
+    return launch_as<T, StateLayout::kv, 256, 4, true>(p, args, execution);
+  }
+  const bool plain = args.dst.dtype == p.state && (!args.state.present() || is_aligned(args.state)) &&
+                     (!args.dst.present() || is_aligned(args.dst));
+  const bool many = p.max_rows * p.value_heads >= kManyDecodeUnits;
+  if (padded == 64 && plain) return launch_as<T, StateLayout::vk, 64, 4, false>(p, args, execution);
+  if (padded <= 128) {
+    if (plain && many) return launch_as<T, StateLayout::vk, 128, 4, false>(p, args, execution);
+    if (plain) return launch_as<T, StateLayout::vk, 128, 2, false>(p, args, execution);
+    return launch_as<T, StateLayout::vk, 128, 2, true>(p, args, execution);
+  }
+  return launch_as<T, StateLayout::vk, 256, 2, true>(p, args, execution);
+}
+
+}  // namespace
+
+Status cuda_decode(const Problem& p, const DecodeLaunch& l, const Execution& execution) {
+  DecodeArgs args{};
+  args.tokens = l.tokens;
+  args.rows = l.rows;
+  args.state = l.state;
+  args.dst = l.rows.dst_slots.present() ? l.dst : l.state;
+  if (!args.dst.present()) args.dst.dtype = p.state;
+  args.form = make_form(p, false, false);
+  args.status = execution.device_status;
+  if (p.check_values) {
+    if (const Status s = check_written_slots(l.rows, args.state, args.dst, p.null_slot0, execution)) return s;
+  }
+  return p.state == DType::bf16 ? launch_decode<__nv_bfloat16>(p, args, execution)
+                                : launch_decode<float>(p, args, execution);
+}
+
+}  // namespace kda

@@ -1,0 +1,96 @@
+// How device code reads the launch structs of core/: indices, flags, and elements whose dtype is known at run time.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "core/launch.h"
+
+namespace kda::cuda {
+
+__device__ inline int64_t index_at(const IndexView& v, int64_t row, int64_t column = 0) {
+  const int64_t i = row * v.stride + column * v.column_stride;
+  return v.wide ? static_cast<const int64_t*>(v.data)[i] : static_cast<const int32_t*>(v.data)[i];
+}
+
+__device__ inline bool present(const IndexView& v) { return v.data != nullptr; }
+
+__device__ inline bool flag_at(const FlagView& v, int64_t i) { return v.data == nullptr || v.data[i * v.stride] != 0; }
+
+template <class Pool>
+__device__ inline std::byte* layer_base(const Pool& pool, int layer) {
+  return pool.layers.table ? reinterpret_cast<std::byte*>(pool.layers.table[layer])
+                           : pool.base + layer * pool.layers.stride;
+}
+
+__device__ inline float load_element(const std::byte* base, DType dtype, int64_t i) {
+  if (dtype == DType::fp32) return reinterpret_cast<const float*>(base)[i];
+  if (dtype == DType::bf16) return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(base)[i]);
+  return __half2float(reinterpret_cast<const __half*>(base)[i]);
+}
+
+__device__ inline void store_element(std::byte* base, DType dtype, int64_t i, float x) {
+  if (dtype == DType::fp32) {
+    reinterpret_cast<float*>(base)[i] = x;
+  } else if (dtype == DType::bf16) {
+    reinterpret_cast<__nv_bfloat16*>(base)[i] = __float2bfloat16_rn(x);
+  } else {
+    reinterpret_cast<__half*>(base)[i] = __float2half_rn(x);
+  }
+}
+
+__device__ inline float2 unpack(uint32_t pair, DType dtype) {
+  if (dtype == DType::bf16) return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
+  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+}
+
+// The 16-bit pair (lo, hi), rounded to nearest even.
+__device__ inline uint32_t pack(float lo, float hi, DType dtype) {
+  if (dtype == DType::bf16) {
+    const __nv_bfloat162 x = __floats2bfloat162_rn(lo, hi);
+    return *reinterpret_cast<const uint32_t*>(&x);
+  }
+  const __half2 x = __floats2half2_rn(lo, hi);
+  return *reinterpret_cast<const uint32_t*>(&x);
+}
+
+__device__ inline float round_to_bf16(float x) { return __bfloat162float(__float2bfloat16_rn(x)); }
+
+// Four consecutive elements from element i; one access where the address allows it, else one by one.
+__device__ inline float4 load4(const std::byte* base, DType dtype, int64_t i) {
+  const int64_t bytes = dtype == DType::fp32 ? 4 : 2;
+  const std::byte* p = base + i * bytes;
+  if (dtype == DType::fp32) {
+    if ((reinterpret_cast<uintptr_t>(p) & 15) == 0) return *reinterpret_cast<const float4*>(p);
+  } else if ((reinterpret_cast<uintptr_t>(p) & 7) == 0) {
+    const uint2 raw = *reinterpret_cast<const uint2*>(p);
+    const float2 a = unpack(raw.x, dtype), b = unpack(raw.y, dtype);
+    return {a.x, a.y, b.x, b.y};
+  }
+  return {load_element(base, dtype, i), load_element(base, dtype, i + 1), load_element(base, dtype, i + 2),
+          load_element(base, dtype, i + 3)};
+}
+
+__device__ inline void store4(std::byte* base, DType dtype, int64_t i, float4 x) {
+  const int64_t bytes = dtype == DType::fp32 ? 4 : 2;
+  std::byte* p = base + i * bytes;
+  if (dtype == DType::fp32) {
+    if ((reinterpret_cast<uintptr_t>(p) & 15) == 0) {
+      *reinterpret_cast<float4*>(p) = x;
+      return;
+    }
+  } else if ((reinterpret_cast<uintptr_t>(p) & 7) == 0) {
+    *reinterpret_cast<uint2*>(p) = {pack(x.x, x.y, dtype), pack(x.z, x.w, dtype)};
+    return;
+  }
+  store_element(base, dtype, i, x.x);
+  store_element(base, dtype, i + 1, x.y);
+  store_element(base, dtype, i + 2, x.z);
+  store_element(base, dtype, i + 3, x.w);
+}
+
+__device__ inline void raise_status(uint32_t* status, uint32_t bits) {
+  if (status != nullptr && bits != 0) atomicOr(status, bits);
+}
+
+}  // namespace kda::cuda

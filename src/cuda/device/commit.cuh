@@ -1,0 +1,97 @@
+// Commit: the recorded path from root to tip, replayed on the committed state; several layers a launch.
+#pragma once
+
+#include "cuda/device/sequence.cuh"
+
+namespace kda::cuda {
+
+struct CommitArgs {
+  Rows rows;
+  IndexView tips;
+  StatePool state, dst;
+  RecordBuffer records;
+  IndexView record_rows;
+  StateSnapshots snapshots;
+  Form form;
+  RecordLayout record_layout;
+  int splits;
+  uint32_t* status;
+};
+
+// General: snapshots, pools of any alignment, a destination of another dtype.
+template <class T, StateLayout Layout, int KP, int R, bool General>
+__global__ void __launch_bounds__(kSequenceThreads, R * KP >= 1024 ? 2 : General ? 3 : 4)
+    commit_kernel(const __grid_constant__ CommitArgs a) {
+  using Tile = StateTile<T, Layout, KP, R, General>;
+  constexpr int kBlockRows = SequenceShared<KP, R>::kBlockRows;
+  __shared__ __align__(16) float vectors[SequenceShared<KP, R>::kVectorFloats];
+  __shared__ __align__(16) float u_tile[kTokenTile * kBlockRows];
+  const Form& f = a.form;
+  const int layer = static_cast<int>(blockIdx.y);
+  const int split = static_cast<int>(blockIdx.x % a.splits);
+  const int64_t unit = blockIdx.x / a.splits;
+  const int64_t n = unit / f.HV;
+  const int hv = static_cast<int>(unit % f.HV);
+  const int block_row = split * kBlockRows;
+  const int v0 = Tile::first_row(block_row + threadIdx.x / kWarp * Tile::kRows);
+  const bool first_block = hv == 0 && split == 0 && layer == 0;
+
+  uint32_t bits = 0;
+  const RowTarget target = resolve_target(a.rows, a.state, a.dst, f.null_slot0, n, bits);
+  int64_t tip = index_at(a.tips, n), record = 0;
+  if (!target.null && tip >= 0) {
+    record = present(a.record_rows) ? index_at(a.record_rows, n) : n;
+    if (record < 0) tip = -1;  // no record: nothing to commit
+    if (record >= a.records.rows) bits |= KDA_DEVICE_BAD_RECORD;
+  }
+  if (target.null || (bits & KDA_DEVICE_BAD_RECORD)) {
+    if (first_block && threadIdx.x == 0) raise_status(a.status, bits);
+    return;
+  }
+  auto head_of = [&](const StatePool& pool, int64_t slot) {
+    return slot_address(pool, layer_base(pool, layer), slot) +
+           hv * int64_t{f.K} * f.V * (pool.dtype == DType::fp32 ? 4 : 2);
+  };
+  const bool stores = target.dst >= 0 && (tip >= 0 || !target.in_place);
+  Tile tile;
+  if (target.slot < 0) {
+    tile.zero();
+  } else if (stores || (General && present(a.snapshots.rows))) {
+    tile.load(head_of(a.state, target.slot), f, v0);
+  }
+
+  RecordedPath path;
+  const std::byte* row = nullptr;
+  if (tip >= 0) {
+    row = layer_base(a.records, layer) + record * a.records.row_stride;
+    path = recorded_path(row, a.record_layout, kRecordMagic, f.max_nodes, tip);
+    bits |= path.bits;
+    if (path.bits != 0) {  // a record may be bad in one layer only, so every layer reports
+      if (hv == 0 && split == 0 && threadIdx.x == 0) raise_status(a.status, bits);
+      return;
+    }
+  }
+  const bool own_snapshots = a.snapshots.pool.base == a.state.base;
+  auto store_snapshots = [&](int64_t position) {
+    if constexpr (General) {
+      for_snapshots_at(a.snapshots, n, position, own_snapshots, f.null_slot0, [&](int64_t slot) {
+        tile.store(head_of(a.snapshots.pool, slot), a.snapshots.pool.dtype, f, v0);
+      });
+    }
+  };
+  uint64_t wanted = 0;
+  if constexpr (General) {
+    wanted = wanted_nodes(a.snapshots, n);
+    if (first_block) {
+      bits |= check_snapshots(a.snapshots, a.rows.count, n, own_snapshots, f.null_slot0,
+                              [&](int64_t node) { return node < f.max_nodes && (path.nodes >> node & 1) != 0; });
+    }
+  }
+  replay_records<Tile, KP, R>(tile, row, a.record_layout, path.nodes, hv, f, block_row, vectors, u_tile, [&](int node) {
+    if (wanted >> node & 1) store_snapshots(node);
+  });
+  if (stores) tile.store(head_of(a.dst, target.dst), a.dst.dtype, f, v0);
+  if (first_block && threadIdx.x == 0) raise_status(a.status, bits);
+}
+
+}  // namespace kda::cuda

@@ -1,0 +1,221 @@
+// The arithmetic that every recurrent kernel shares. Each function rounds in one fixed order (explicit _rn operations,
+// fixed reduction trees), so decode, extend, verify and commit produce the same bits whatever their tiling.
+#pragma once
+
+#include "cuda/device/access.cuh"
+
+namespace kda::cuda {
+
+constexpr int kWarp = 32;
+constexpr unsigned kFullMask = 0xffffffffu;
+constexpr int kGroup = 8;  // lanes that share one row of the state
+
+// Geometry and formulas: what of the problem the kernels need.
+struct Form {
+  int K, V, H, HV, heads_ratio;  // heads_ratio = HV / H
+  Gate gate;
+  Beta beta;
+  bool l2norm;
+  bool null_slot0;
+  bool single_root;
+  bool fp16_decay;   // fast records: the log-decay is rounded to fp16 before its use
+  bool round_steps;  // exact numerics with a bf16 pool: the state is rounded after every token
+  int max_nodes;
+  DType io;
+  DType state;
+};
+
+__device__ inline float gate_log_decay(const Form& f, float a, float bias, bool has_A, float exp_A, float lower_bound) {
+  if (f.gate == Gate::precomputed) return a;
+  const float x = __fadd_rn(a, bias);
+  if (f.gate == Gate::softplus) {
+    const float softplus = x > kSoftplusLinear ? x : log1pf(expf(x));
+    return __fmul_rn(-exp_A, softplus);
+  }
+  const float y = has_A ? __fmul_rn(exp_A, x) : x;
+  return __fmul_rn(lower_bound, __fdividef(1.0f, __fadd_rn(1.0f, expf(-y))));
+}
+
+__device__ inline float step_size(Beta form, float b) {
+  if (form == Beta::none) return b;
+  const float sigmoid = __fdividef(1.0f, __fadd_rn(1.0f, expf(-b)));
+  return form == Beta::sigmoid2 ? __fmul_rn(2.0f, sigmoid) : sigmoid;
+}
+
+// Shared-memory image of one token and value head: k-hat, q-hat and decay (KP floats each, in state-chunk order), then
+// beta and k-hat . q-hat.
+template <int KP>
+struct TokenVectors {
+  static constexpr int kFloats = 3 * KP + 4;
+  float* base;
+  __device__ float* k() const { return base; }
+  __device__ float* q() const { return base + KP; }
+  __device__ float* decay() const { return base + 2 * KP; }
+  __device__ float& beta() const { return base[3 * KP]; }
+  __device__ float& kq() const { return base[3 * KP + 1]; }
+};
+
+// A lane of a group holds chunks of 4 consecutive channels; chunk c of lane j stands at 32c + 4j of the vectors in
+// shared memory. Vec channels (one 16-byte access of the pool) go to one lane: Vec = 4 for fp32, 8 for bf16 pools.
+template <int Vec>
+__device__ constexpr int vector_position(int channel) {  // channel is a multiple of 4
+  if (Vec == 4) return channel;
+  return channel / 64 * 64 + (channel % 8 / 4) * 32 + channel % 64 / 8 * 4;
+}
+template <int Vec>
+__device__ constexpr int chunk_channel(int chunk, int j) {
+  if (Vec == 4) return 32 * chunk + 4 * j;
+  return chunk / 2 * 64 + 8 * j + chunk % 2 * 4;
+}
+
+// Where a recurrent kernel leaves the record of a token; null pointers skip a part.
+struct RecordTargets {
+  std::byte* decay = nullptr;  // [K] of the value head
+  std::byte* k = nullptr;      // [K] of the head
+  float* k_rnorm = nullptr;    // of the head
+};
+
+// A token's inputs as one warp holds them before the arithmetic: lane l owns channels 4l..4l+3 (and 128 above them).
+template <int KP>
+struct TokenLoads {
+  static constexpr int kChunks = (KP + 127) / 128;
+  float4 k[kChunks], q[kChunks], a[kChunks], bias[kChunks];
+  float raw_beta, raw_A;
+
+  __device__ void load(const TokenInputs& in, const Form& f, int64_t t, int hv) {
+    const int lane = threadIdx.x % kWarp;
+    const int h = hv / f.heads_ratio;
+    const int64_t q_offset = t * in.q.token_stride + h * in.q.head_stride;
+    const int64_t k_offset = t * in.k.token_stride + h * in.k.head_stride;
+    const int64_t a_offset = t * in.a.token_stride + hv * in.a.head_stride;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      const int channel = 128 * c + 4 * lane;
+      k[c] = q[c] = a[c] = bias[c] = {0, 0, 0, 0};
+      if (channel < f.K) {
+        k[c] = load4(in.k.data, in.k.dtype, k_offset + channel);
+        q[c] = load4(in.q.data, in.q.dtype, q_offset + channel);
+        a[c] = load4(in.a.data, in.a.dtype, a_offset + channel);
+        if (in.dt_bias.data) bias[c] = load4(in.dt_bias.data, in.dt_bias.dtype, int64_t{hv} * f.K + channel);
+      }
+    }
+    raw_beta = load_element(in.b.data, in.b.dtype, t * in.b.token_stride + hv * in.b.head_stride);
+    raw_A = in.A_log.data != nullptr ? load_element(in.A_log.data, in.A_log.dtype, hv) : 0.0f;
+  }
+};
+
+// One warp turns a token's inputs into its vectors. Sums over K: four channels in order, chunks in order, then lanes by
+// xor 8, 16, 1, 2, 4.
+template <int KP, int Vec>
+__device__ inline void finish_token(const TokenLoads<KP>& x, const TokenInputs& in, const Form& f,
+                                    const TokenVectors<KP>& out, const RecordTargets& record) {
+  constexpr int kChunks = TokenLoads<KP>::kChunks;
+  const int lane = threadIdx.x % kWarp;
+  const auto& [k, q, a, bias, raw_beta, raw_A] = x;
+  const bool has_A = in.A_log.data != nullptr;
+  const float exp_A = has_A ? expf(raw_A) : 1.0f;
+
+  float kk = 0, qq = 0, kq = 0;
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    const float* kc = &k[c].x;
+    const float* qc = &q[c].x;
+    float chunk_kk = 0, chunk_qq = 0, chunk_kq = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      chunk_kk = __fmaf_rn(kc[i], kc[i], chunk_kk);
+      chunk_qq = __fmaf_rn(qc[i], qc[i], chunk_qq);
+      chunk_kq = __fmaf_rn(kc[i], qc[i], chunk_kq);
+    }
+    kk = __fadd_rn(kk, chunk_kk);
+    qq = __fadd_rn(qq, chunk_qq);
+    kq = __fadd_rn(kq, chunk_kq);
+  }
+  constexpr int kOrder[5] = {8, 16, 1, 2, 4};
+#pragma unroll
+  for (int mask : kOrder) {
+    kk = __fadd_rn(kk, __shfl_xor_sync(kFullMask, kk, mask));
+    qq = __fadd_rn(qq, __shfl_xor_sync(kFullMask, qq, mask));
+    kq = __fadd_rn(kq, __shfl_xor_sync(kFullMask, kq, mask));
+  }
+  const float rk = f.l2norm ? rsqrtf(__fadd_rn(kk, kL2NormEpsilon)) : 1.0f;
+  const float rq = f.l2norm ? rsqrtf(__fadd_rn(qq, kL2NormEpsilon)) : 1.0f;
+
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    const int channel = 128 * c + 4 * lane;
+    if (channel >= KP) continue;
+    const float* kc = &k[c].x;
+    const float* qc = &q[c].x;
+    const float* ac = &a[c].x;
+    const float* bc = &bias[c].x;
+    float4 k_hat, q_hat, decay, log_decay;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      (&k_hat.x)[i] = __fmul_rn(kc[i], rk);
+      (&q_hat.x)[i] = __fmul_rn(qc[i], rq);
+      float g = gate_log_decay(f, ac[i], bc[i], has_A, exp_A, in.lower_bound);
+      if (f.fp16_decay) g = __half2float(__float2half_rn(g));
+      (&log_decay.x)[i] = g;
+      (&decay.x)[i] = channel < f.K ? expf(g) : 0.0f;
+    }
+    const int position = vector_position<Vec>(channel);
+    *reinterpret_cast<float4*>(out.k() + position) = k_hat;
+    *reinterpret_cast<float4*>(out.q() + position) = q_hat;
+    *reinterpret_cast<float4*>(out.decay() + position) = decay;
+    if (channel < f.K) {
+      if (record.decay) {
+        if (f.fp16_decay) {
+          store4(record.decay, DType::fp16, channel, log_decay);
+        } else {
+          store4(record.decay, DType::fp32, channel, decay);
+        }
+      }
+      if (record.k) store4(record.k, in.k.dtype, channel, k[c]);
+    }
+  }
+  if (lane == 0) {
+    out.beta() = step_size(f.beta, raw_beta);
+    out.kq() = __fmul_rn(__fmul_rn(kq, rk), rq);
+    if (record.k_rnorm) *record.k_rnorm = rk;
+  }
+}
+
+template <int KP, int Vec>
+__device__ inline void prepare_token(const TokenInputs& in, const Form& f, int64_t t, int hv,
+                                     const TokenVectors<KP>& out, const RecordTargets& record) {
+  TokenLoads<KP> loads;
+  loads.load(in, f, t, hv);
+  finish_token<KP, Vec>(loads, in, f, out, record);
+}
+
+// One warp restores k-hat and decay of a recorded node: the same values that prepare_token gave verify.
+template <int KP, int Vec>
+__device__ inline void prepare_recorded(const std::byte* node, int64_t decay_offset, int64_t k_offset,
+                                        int64_t rnorm_offset, const Form& f, int hv, const TokenVectors<KP>& out) {
+  constexpr int kChunks = (KP + 127) / 128;
+  const int lane = threadIdx.x % kWarp;
+  const int h = hv / f.heads_ratio;
+  const float rk = reinterpret_cast<const float*>(node + rnorm_offset)[h];
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    const int channel = 128 * c + 4 * lane;
+    if (channel >= KP) continue;
+    float4 k = {0, 0, 0, 0}, decay = {0, 0, 0, 0};
+    if (channel < f.K) {
+      k = load4(node + k_offset, f.io, int64_t{h} * f.K + channel);
+      k = {__fmul_rn(k.x, rk), __fmul_rn(k.y, rk), __fmul_rn(k.z, rk), __fmul_rn(k.w, rk)};
+      if (f.fp16_decay) {
+        const float4 g = load4(node + decay_offset, DType::fp16, int64_t{hv} * f.K + channel);
+        decay = {expf(g.x), expf(g.y), expf(g.z), expf(g.w)};
+      } else {
+        decay = load4(node + decay_offset, DType::fp32, int64_t{hv} * f.K + channel);
+      }
+    }
+    const int position = vector_position<Vec>(channel);
+    *reinterpret_cast<float4*>(out.k() + position) = k;
+    *reinterpret_cast<float4*>(out.decay() + position) = decay;
+  }
+}
+
+}  // namespace kda::cuda

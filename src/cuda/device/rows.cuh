@@ -1,0 +1,83 @@
+// Who a row is: its tokens, slot and destination, with the checks of values in device tensors.
+#pragma once
+
+#include "cuda/device/access.cuh"
+
+namespace kda::cuda {
+
+struct RowTarget {
+  int64_t slot = -1;  // where the row starts from; -1: from zero
+  int64_t dst = -1;   // where its final state goes; -1: nowhere
+  bool null = false;
+  bool in_place = false;  // dst is the slot itself
+};
+
+// Slot n's meaning after the null rule; adds KDA_DEVICE_* bits.
+template <class Pool>
+__device__ inline RowTarget resolve_target(const Rows& rows, const Pool& state, const Pool& dst, bool null_slot0,
+                                           int64_t n, uint32_t& bits) {
+  RowTarget t;
+  if (present(rows.slots)) {
+    const int64_t slot = index_at(rows.slots, n);
+    if (slot < 0 || (null_slot0 && slot == 0)) {
+      t.null = true;
+      return t;
+    }
+    if (slot >= state.slots) {
+      bits |= KDA_DEVICE_BAD_SLOT;
+      t.null = true;
+      return t;
+    }
+    t.slot = flag_at(rows.has_state, n) ? slot : -1;
+    t.dst = slot;
+    t.in_place = true;
+  }
+  if (present(rows.dst_slots)) {
+    const int64_t slot = index_at(rows.dst_slots, n);
+    const bool own = dst.base == state.base;
+    t.in_place = own && t.dst == slot;
+    t.dst = slot;
+    if (slot < 0 || (null_slot0 && own && slot == 0)) {
+      t.dst = -1;
+    } else if (slot >= dst.slots) {
+      bits |= KDA_DEVICE_BAD_ENTRY;
+      t.dst = -1;
+    }
+  }
+  return t;
+}
+
+struct RowRange {
+  int64_t begin = 0, count = 0;
+  bool bad = false;
+};
+
+// Tokens of row n; at most max_count of them.
+__device__ inline RowRange resolve_range(const Rows& rows, int64_t n, int64_t max_count, uint32_t& bits) {
+  if (!present(rows.cu_seqlens)) return {n, 1, n >= rows.tokens};
+  const int64_t begin = index_at(rows.cu_seqlens, n), end = index_at(rows.cu_seqlens, n + 1);
+  if (begin < 0 || end < begin || end > rows.tokens || end - begin > max_count) {
+    bits |= KDA_DEVICE_BAD_CU_SEQLENS;
+    return {0, 0, true};
+  }
+  return {begin, end - begin, false};
+}
+
+template <class Pool>
+__device__ inline std::byte* slot_address(const Pool& pool, std::byte* base, int64_t slot) {
+  return base + slot * pool.slot_stride * (pool.dtype == DType::fp32 ? 4 : 2);
+}
+
+// Where a snapshot entry goes; -1: nowhere.
+template <class List>
+__device__ inline int64_t snapshot_slot(const List& list, int64_t entry, bool own, bool null_slot0, uint32_t& bits) {
+  const int64_t slot = index_at(list.slots, entry);
+  if (slot < 0 || (null_slot0 && own && slot == 0)) return -1;
+  if (slot >= list.pool.slots) {
+    bits |= KDA_DEVICE_BAD_ENTRY;
+    return -1;
+  }
+  return slot;
+}
+
+}  // namespace kda::cuda

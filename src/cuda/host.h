@@ -1,0 +1,77 @@
+// Host side shared by the launchers: geometry for the kernels, launch configuration, errors.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <atomic>
+
+#include "core/launch.h"
+#include "cuda/device/numerics.cuh"
+#include "cuda/probe.h"
+
+namespace kda::cuda {
+
+constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
+constexpr int64_t kDefaultSharedBytes = 48 * 1024;  // what a block gets without asking
+constexpr int64_t kPoolAlignment = 16;
+
+// steps_round: the operation's state is rounded to the pool's dtype after every token.
+inline Form make_form(const Problem& p, bool fast_records, bool steps_round) {
+  return {.K = p.key_dim,
+          .V = p.value_dim,
+          .H = p.heads,
+          .HV = p.value_heads,
+          .heads_ratio = p.value_heads_per_head(),
+          .gate = p.gate,
+          .beta = p.beta,
+          .l2norm = p.qk_l2norm,
+          .null_slot0 = p.null_slot0,
+          .single_root = p.single_root,
+          .fp16_decay = fast_records,
+          .round_steps = steps_round && p.state == DType::bf16,
+          .max_nodes = p.max_nodes,
+          .io = p.io,
+          .state = p.state};
+}
+
+// Slots of this pool can be read and written in 16-byte pieces.
+inline bool is_aligned(const StatePool& pool) {
+  const int64_t stride = pool.slot_stride * size_of(pool.dtype);
+  return pool.layers.table == nullptr && reinterpret_cast<uintptr_t>(pool.base) % kPoolAlignment == 0 &&
+         stride % kPoolAlignment == 0 && pool.layers.stride % kPoolAlignment == 0;
+}
+
+inline int padded_key_dim(int K) { return K <= 64 ? 64 : K <= 128 ? 128 : 256; }
+
+// Launches `Kernel`; shared memory above the default is asked for once per device.
+template <auto Kernel, class Args>
+Status launch(int64_t blocks, int64_t layers, int threads, int64_t shared_bytes, const Execution& execution,
+              const Args& args) {
+  if (blocks == 0 || layers == 0) return KDA_OK;
+  if (blocks > kMaxGridX || layers > 65535) return KDA_E_PLAN_LIMIT;
+  if (shared_bytes > kDefaultSharedBytes) {
+    static std::atomic<uint64_t> prepared_devices{0};
+    int device = 0;
+    if (cudaGetDevice(&device) != cudaSuccess) return KDA_E_CUDA_DEVICE;
+    const uint64_t bit = uint64_t{1} << (device & 63);
+    if ((prepared_devices.load(std::memory_order_acquire) & bit) == 0) {
+      const int most = cuda_shared_memory_limit(device);
+      if (cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most) != cudaSuccess) {
+        // static shared memory counts against the same limit
+        cudaFuncAttributes attributes;
+        (void)cudaGetLastError();
+        if (cudaFuncGetAttributes(&attributes, Kernel) != cudaSuccess ||
+            cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 most - static_cast<int>(attributes.sharedSizeBytes)) != cudaSuccess) {
+          return KDA_E_CUDA_DEVICE;
+        }
+      }
+      prepared_devices.fetch_or(bit, std::memory_order_release);
+    }
+  }
+  Kernel<<<dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(layers)), threads,
+           static_cast<size_t>(shared_bytes), static_cast<cudaStream_t>(execution.stream)>>>(args);
+  return cudaGetLastError() == cudaSuccess ? KDA_OK : KDA_E_CUDA_DEVICE;
+}
+
+}  // namespace kda::cuda

@@ -1,0 +1,42 @@
+#include "cuda/probe.h"
+
+#include <cuda_runtime_api.h>
+
+namespace kda {
+
+namespace {
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  if (cudaDeviceGetAttribute(&value, which, device) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return 0;
+  }
+  return value;
+}
+
+}  // namespace
+
+int cuda_probe_device(int wanted) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+    (void)cudaGetLastError();  // no driver, or no device: not an error of the program
+    return -1;
+  }
+  if (wanted >= 0) return wanted < count ? wanted : -1;
+  int current = 0;
+  if (cudaGetDevice(&current) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return -1;
+  }
+  return current;
+}
+
+int cuda_compute_capability(int device) {
+  return 10 * attribute(cudaDevAttrComputeCapabilityMajor, device) +
+         attribute(cudaDevAttrComputeCapabilityMinor, device);
+}
+
+int cuda_shared_memory_limit(int device) { return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device); }
+
+}  // namespace kda
