@@ -14,7 +14,7 @@ Status launch_as(const Problem& p, CommitArgs& args, int layers, const Execution
   constexpr int kBlockRows = SequenceShared<KP, R>::kBlockRows;
   args.splits = (p.value_dim + kBlockRows - 1) / kBlockRows;
   return launch<commit_kernel<T, Layout, KP, R, General>>(args.rows.count * p.value_heads * args.splits, layers,
-                                                           kSequenceThreads, 0, execution, args);
+                                                          kSequenceThreads, 0, execution, args);
 }
 
 template <class T>
@@ -25,8 +25,7 @@ Status launch_commit(const Problem& p, CommitArgs& args, int layers, const Execu
     return launch_as<T, StateLayout::kv, 256, 4, true>(p, args, layers, execution);
   }
   const bool plain = !args.snapshots.rows.present() && args.dst.dtype == p.state &&
-                     (!args.state.present() || is_aligned(args.state)) &&
-                     (!args.dst.present() || is_aligned(args.dst));
+                     (!args.state.present() || is_aligned(args.state)) && (!args.dst.present() || is_aligned(args.dst));
   if (padded == 64 && plain) return launch_as<T, StateLayout::vk, 64, 4, false>(p, args, layers, execution);
   if (padded <= 128) {
     if (plain) return launch_as<T, StateLayout::vk, 128, 4, false>(p, args, layers, execution);

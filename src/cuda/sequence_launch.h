@@ -20,7 +20,7 @@ Status launch_sequence_as(const Problem& p, SequenceArgs& args, const Execution&
   args.keep_initial = args.verify && args.draft.parents.present();
   const int64_t bytes = Shared::bytes(args.verify ? p.max_nodes : 0, args.keep_initial);
   return launch<sequence_kernel<T, Layout, KP, R, General>>(args.rows.count * p.value_heads * args.splits, 1,
-                                                             kSequenceThreads, bytes, execution, args);
+                                                            kSequenceThreads, bytes, execution, args);
 }
 
 template <class T>
@@ -42,8 +42,9 @@ Status launch_sequence(const Problem& p, SequenceArgs& args, const Execution& ex
     // the wide form keeps a whole head's initial state in shared memory, which smaller GPUs do not have
     using Wide = SequenceShared<128, 8>;
     int device = 0;
-    const bool fits = cudaGetDevice(&device) == cudaSuccess &&
-                      Wide::bytes(args.verify ? p.max_nodes : 0, args.verify) + 4096 <= cuda_shared_memory_limit(device);
+    const bool fits =
+        cudaGetDevice(&device) == cudaSuccess &&
+        Wide::bytes(args.verify ? p.max_nodes : 0, args.verify) + 4096 <= cuda_shared_memory_limit(device);
     if (wide && fits && padded == 128) return launch_sequence_as<T, StateLayout::vk, 128, 8, false>(p, args, execution);
     return launch_sequence_as<T, StateLayout::vk, 128, 2, true>(p, args, execution);
   }

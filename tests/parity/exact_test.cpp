@@ -231,7 +231,8 @@ void check_extend_path(const Plan& plan, const DraftBatch& batch, const Tensor& 
 void thousand_trees(const Target& target, Type state) {
   for (int b = 0; b < scaled(kBatches); ++b) {
     Random r(uint64_t(b) * 2 + (state == Type::bf16));
-    const Spec spec = random_spec(r, state);
+    Spec spec = random_spec(r, state);
+    fit_head_sizes(target, &spec);
     SCOPED_TRACE("batch " + std::to_string(b) + ": " + spec.text());
     PlanOptions one = batch_options(1);
     one.max_rows = 1;
@@ -322,7 +323,8 @@ void check_conv(const Plan& plan, Random& r, ConvBatch batch, const Tensor& pool
 TEST_P(Exact, ThousandConvTrees) {
   for (int b = 0; b < scaled(kBatches); ++b) {
     Random r(uint64_t(b) + 500);
-    const Spec spec = random_spec(r, Type::f32);
+    Spec spec = random_spec(r, Type::f32);
+    fit_head_sizes(GetParam(), &spec);
     SCOPED_TRACE("batch " + std::to_string(b) + ": " + spec.text());
     const Plan plan(GetParam(), spec, batch_options(1 + b % 2));
     if (!plan.usable()) return;
@@ -340,7 +342,8 @@ TEST_P(Exact, ThousandConvTrees) {
 TEST_P(Exact, LaterTokensChangeNothingEarlier) {
   for (int n = 0; n < scaled(60); ++n) {
     Random r(uint64_t(n) + 900);
-    const Spec spec = random_spec(r, r.chance(0.5) ? Type::f32 : Type::bf16);
+    Spec spec = random_spec(r, r.chance(0.5) ? Type::f32 : Type::bf16);
+    fit_head_sizes(GetParam(), &spec);
     SCOPED_TRACE(spec.text());
     const Plan plan(GetParam(), spec);
     if (!plan.usable()) return;

@@ -9,7 +9,7 @@ namespace parity {
 
 std::string Target::name() const {
   if (backend == KDA_BACKEND_REFERENCE) return "reference";
-  return (backend == KDA_BACKEND_CPU ? "cpu_" : "cuda_") + cpu_target;
+  return backend == KDA_BACKEND_CUDA ? "cuda" : "cpu_" + cpu_target;
 }
 
 std::string target_name(const testing::TestParamInfo<Target>& info) {
@@ -55,10 +55,11 @@ std::vector<Target> find_targets() {
     if (!backend.at("available").get<bool>()) {
       std::fprintf(stderr, "parity: backend %s: %s: skipped\n", name.c_str(),
                    backend.at("reason").get<std::string>().c_str());
-    } else if (name == "cuda") {
-      std::fprintf(stderr, "parity: backend cuda works on device memory: see its own tests\n");
     } else if (is_complete(description, name)) {
       if (name == "reference") targets.push_back({KDA_BACKEND_REFERENCE, ""});
+#if KDA_WITH_CUDA
+      if (name == "cuda") targets.push_back({KDA_BACKEND_CUDA, ""});
+#endif
       if (name != "cpu") continue;
       for (const auto& entry : description.at("cpu_targets")) {
         const std::string simd = entry.at("name");
@@ -148,7 +149,16 @@ kda_problem problem_of(const Target& target, const Spec& spec, const PlanOptions
   return p;
 }
 
-Plan::Plan(const Target& target, const Spec& spec, const PlanOptions& options) {
+void fit_head_sizes(const Target& target, Spec* spec) {
+  if (target.backend != KDA_BACKEND_CUDA) return;
+  constexpr int kSizes[] = {16, 64, 32, 128, 48, 80};
+  const auto fit = [&](int size) { return size % 16 == 0 ? size : size > 128 ? 240 : kSizes[size % 6]; };
+  spec->form.K = fit(spec->form.K);
+  spec->form.V = fit(spec->form.V);
+}
+
+Plan::Plan(const Target& target, const Spec& spec, const PlanOptions& options)
+    : on_device_(target.backend == KDA_BACKEND_CUDA) {
   const kda_problem problem = problem_of(target, spec, options);
   error_.struct_size = sizeof(error_);
   if (kda_plan_create(context_for(target, options.threads), &problem, &plan_, &error_) != KDA_OK) {

@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "judge/generators.h"
+#if KDA_WITH_CUDA
+#include "parity/device_mirror.h"
+#endif
 #include "kda/kda.h"
 
 namespace parity {
@@ -47,6 +50,9 @@ struct PlanOptions {
   uint32_t operations = 0;  // 0 = all
   int threads = 1;
 };
+
+// Head sizes that the target serves: CUDA takes multiples of 16.
+void fit_head_sizes(const Target& target, Spec* spec);
 
 kda_problem problem_of(const Target& target, const Spec& spec, const PlanOptions& options);
 
@@ -86,6 +92,20 @@ class Plan {
     device_status_ = 0;
     kda_call call{};
     call.struct_size = sizeof(call);
+#if KDA_WITH_CUDA
+    if (on_device_) {
+      DeviceMirror mirror;
+      Args copy = args;
+      mirror.start(copy);
+      call.workspace = mirror.memory(info_.workspace_bytes, 0xff);
+      call.workspace_bytes = info_.workspace_bytes;
+      call.device_status = static_cast<uint32_t*>(mirror.memory(sizeof(uint32_t), 0));
+      const kda_status result = function(plan_, &copy, &call, error);
+      if (!mirror.finish()) ADD_FAILURE() << "memory outside every tensor was written";
+      cuda_check(cudaMemcpy(&device_status_, call.device_status, sizeof(uint32_t), cudaMemcpyDeviceToHost), "status");
+      return result;
+    }
+#endif
     call.workspace = at;
     call.workspace_bytes = info_.workspace_bytes;
     call.device_status = &device_status_;
@@ -112,6 +132,7 @@ class Plan {
   Tensor buffer(int64_t rows, int64_t row_bytes, int64_t gap) const;
 
   kda_plan* plan_ = nullptr;
+  bool on_device_ = false;
   kda_plan_info info_{};
   kda_error error_{};
   mutable uint32_t device_status_ = 0;

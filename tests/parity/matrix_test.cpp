@@ -64,6 +64,7 @@ void run_matrix(const Target& target, Check check, uint64_t seed) {
     Random r(seed + i);
     Spec spec = specs[i];
     turn(r, &spec);
+    fit_head_sizes(target, &spec);
     SCOPED_TRACE("case " + std::to_string(i) + ": " + spec.text());
     check(target, spec, r);
     if (testing::Test::HasFailure()) return;
@@ -89,6 +90,7 @@ void run_conv_matrix(const Target& target, Check check, uint64_t seed) {
               Random r(seed + n++);
               Spec spec;
               turn(r, &spec);
+              fit_head_sizes(target, &spec);
               spec.io = spec.gate_type = spec.beta_type = io;
               spec.conv_width = width;
               spec.conv_state = wide_state ? Type::f32 : io;
@@ -122,6 +124,7 @@ TEST_P(LargeHeads, AllPhases) {
       spec.form.V = shape.V;
       spec.form.H = 1;
       spec.form.HV = 2;
+      fit_head_sizes(GetParam(), &spec);
       SCOPED_TRACE(spec.text());
       for (Check check : {check_extend, check_decode, check_verify_and_commit, check_verify_pending, check_move})
         check(GetParam(), spec, r);

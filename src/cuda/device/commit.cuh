@@ -20,8 +20,9 @@ struct CommitArgs {
 
 // General: snapshots, pools of any alignment, a destination of another dtype.
 template <class T, StateLayout Layout, int KP, int R, bool General>
-__global__ void __launch_bounds__(kSequenceThreads, R * KP >= 1024 ? 2 : General ? 3 : 4)
-    commit_kernel(const __grid_constant__ CommitArgs a) {
+__global__ void __launch_bounds__(kSequenceThreads, R* KP >= 1024 ? 2
+                                                    : General     ? 3
+                                                              : 4) commit_kernel(const __grid_constant__ CommitArgs a) {
   using Tile = StateTile<T, Layout, KP, R, General>;
   constexpr int kBlockRows = SequenceShared<KP, R>::kBlockRows;
   __shared__ __align__(16) float vectors[SequenceShared<KP, R>::kVectorFloats];

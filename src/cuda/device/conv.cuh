@@ -14,7 +14,7 @@ struct ConvArgs {
   int width;
   bool null_slot0, single_root, decode;
   int max_nodes;
-  int slices;          // extend: blocks that share a row's tokens
+  int slices;  // extend: blocks that share a row's tokens
   int channel_blocks;
   ConvRecordLayout record_layout;
   uint32_t* status;
@@ -51,7 +51,8 @@ __device__ inline ConvWindow load_conv_window(const ConvPool& pool, const std::b
   const int skip = kMaxConvWidth - width;
 #pragma unroll
   for (int i = 0; i < kMaxWindow; ++i) {
-    if (slot >= 0 && i >= skip) window.x[i] = load_element(base, pool.dtype, conv_element(pool, slot, i - skip, channel));
+    if (slot >= 0 && i >= skip)
+      window.x[i] = load_element(base, pool.dtype, conv_element(pool, slot, i - skip, channel));
   }
   return window;
 }
@@ -236,9 +237,8 @@ __global__ void __launch_bounds__(kConvThreads) conv_verify_kernel(const __grid_
   }
   const bool own = c.snapshots.pool.base == c.state.base;
   if (first_block && !range.bad && !null && present(c.pending.tips)) {
-    bits |= check_snapshots(c.snapshots, c.rows.count, n, own, a.null_slot0, [&](int64_t node) {
-      return node < a.max_nodes && (path.nodes >> node & 1) != 0;
-    });
+    bits |= check_snapshots(c.snapshots, c.rows.count, n, own, a.null_slot0,
+                            [&](int64_t node) { return node < a.max_nodes && (path.nodes >> node & 1) != 0; });
   }
   if (first_block && threadIdx.x == 0) raise_status(a.status, bits);
   if (range.bad) return;
@@ -271,9 +271,7 @@ __global__ void __launch_bounds__(kConvThreads) conv_verify_kernel(const __grid_
   if (!live) return;
   ConvTaps taps;
   taps.load(c, a.width, channel);
-  auto input = [&](int t) {
-    return load_element(c.x.data, c.x.dtype, (range.begin + t) * c.x.token_stride + channel);
-  };
+  auto input = [&](int t) { return load_element(c.x.data, c.x.dtype, (range.begin + t) * c.x.token_stride + channel); };
   for (int t = 0; t < count; ++t) {
     ConvWindow window;
     int node = t, committed_left = kMaxWindow;
@@ -324,9 +322,8 @@ __global__ void __launch_bounds__(kConvThreads) conv_commit_kernel(const __grid_
   }
   const bool own = c.snapshots.pool.base == c.state.base;
   if (first_block && layer == 0 && !target.null && path.bits == 0) {
-    bits |= check_snapshots(c.snapshots, c.rows.count, n, own, a.null_slot0, [&](int64_t node) {
-      return node < a.max_nodes && (path.nodes >> node & 1) != 0;
-    });
+    bits |= check_snapshots(c.snapshots, c.rows.count, n, own, a.null_slot0,
+                            [&](int64_t node) { return node < a.max_nodes && (path.nodes >> node & 1) != 0; });
   }
   if (first_block && threadIdx.x == 0) raise_status(a.status, bits);
   if (target.null || path.bits != 0) return;

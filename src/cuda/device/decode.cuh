@@ -20,7 +20,9 @@ struct DecodeArgs {
 
 // General: pools of any alignment, and a destination of another dtype.
 template <class T, StateLayout Layout, int KP, int R, bool General>
-__global__ void __launch_bounds__(kDecodeWarps* kWarp, R * KP >= 1024 ? 2 : R * KP >= 512 ? 4 : 5)
+__global__ void __launch_bounds__(kDecodeWarps* kWarp, R* KP >= 1024   ? 2
+                                                       : R * KP >= 512 ? 4
+                                                                       : 5)
     decode_kernel(const __grid_constant__ DecodeArgs a) {
   using Tile = StateTile<T, Layout, KP, R, General>;
   constexpr int kBlockRows = kDecodeWarps * Tile::kRows;
@@ -49,7 +51,8 @@ __global__ void __launch_bounds__(kDecodeWarps* kWarp, R * KP >= 1024 ? 2 : R * 
   if (range.count > 0) {
     loads.load(a.tokens, f, t, hv);
     if (row < f.V) {
-      v = load_element(a.tokens.v.data, a.tokens.v.dtype, t * a.tokens.v.token_stride + hv * a.tokens.v.head_stride + row);
+      v = load_element(a.tokens.v.data, a.tokens.v.dtype,
+                       t * a.tokens.v.token_stride + hv * a.tokens.v.head_stride + row);
     }
   }
   const RowTarget target = resolve_target(a.rows, a.state, a.dst, f.null_slot0, n, bits);

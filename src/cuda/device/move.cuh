@@ -1,5 +1,5 @@
-// Move: slots copied to slots as one simultaneous assignment. A block takes the same piece of every slot named: it reads
-// all sources into shared memory before it writes any destination, so cycles and chains need no order.
+// Move: slots copied to slots as one simultaneous assignment. A block takes the same piece of every slot named: it
+// reads all sources into shared memory before it writes any destination, so cycles and chains need no order.
 #pragma once
 
 #include "cuda/device/rows.cuh"

@@ -84,7 +84,7 @@ __device__ inline void replay_records(Tile& tile, const std::byte* row, const Re
 // General serves everything; without it there are no snapshots, no stored node states, and the pools are 16-byte
 // aligned and of one dtype.
 template <class T, StateLayout Layout, int KP, int R, bool General>
-__global__ void __launch_bounds__(kSequenceThreads, General ? (R * KP >= 512 ? 2 : 3) : 2)
+__global__ void __launch_bounds__(kSequenceThreads, General ? (R* KP >= 512 ? 2 : 3) : 2)
     sequence_kernel(const __grid_constant__ SequenceArgs a) {
   using Tile = StateTile<T, Layout, KP, R, General>;
   using Shared = SequenceShared<KP, R>;
@@ -219,7 +219,8 @@ __global__ void __launch_bounds__(kSequenceThreads, General ? (R * KP >= 512 ? 2
                                                   a.record_layout.geometry};
     }
     RecordParent* parents = reinterpret_cast<RecordParent*>(record + sizeof(RecordHeader));
-    for (int t = lane; t < f.max_nodes; t += kWarp) parents[t] = {t < count ? (draft ? program.parent[t] : t - 1) : -1, 0};
+    for (int t = lane; t < f.max_nodes; t += kWarp)
+      parents[t] = {t < count ? (draft ? program.parent[t] : t - 1) : -1, 0};
   }
 
   if (draft && program.restarts > 0 && a.keep_initial) {
@@ -238,8 +239,7 @@ __global__ void __launch_bounds__(kSequenceThreads, General ? (R * KP >= 512 ? 2
     next_stop = next_snapshot(a.snapshots, n, -1);
     if (first_block) {
       bits |= check_snapshots(a.snapshots, a.rows.count, n, own_snapshots, f.null_slot0, [&](int64_t position) {
-        return position <= count &&
-               (!a.stepped_positions || position % kFastSnapshotStep == 0 || position == count);
+        return position <= count && (!a.stepped_positions || position % kFastSnapshotStep == 0 || position == count);
       });
     }
     if (next_stop == 0) {
@@ -310,9 +310,10 @@ __global__ void __launch_bounds__(kSequenceThreads, General ? (R * KP >= 512 ? 2
       const int row = local_row + j % R;
       const RowResult result = finish_row(token, values[i * kBlockRows + row], row_p, row_w, a.tokens.scale);
       if (j < R && block_row + row < f.V) {
-        store_element(a.tokens.out.data, a.tokens.out.dtype,
-                      (range.begin + node) * a.tokens.out.token_stride + hv * a.tokens.out.head_stride + block_row + row,
-                      result.out);
+        store_element(
+            a.tokens.out.data, a.tokens.out.dtype,
+            (range.begin + node) * a.tokens.out.token_stride + hv * a.tokens.out.head_stride + block_row + row,
+            result.out);
         if (record != nullptr) {
           reinterpret_cast<float*>(record + a.record_layout.nodes_begin +
                                    node * a.record_layout.node_bytes)[int64_t{hv} * f.V + block_row + row] = result.u;
@@ -332,7 +333,8 @@ __global__ void __launch_bounds__(kSequenceThreads, General ? (R * KP >= 512 ? 2
         if (a.node_states != nullptr) {
           const int64_t at = present(a.record_rows) ? index_at(a.record_rows, n) : n;
           if (at >= 0 && at < a.node_states_rows && node < a.node_states_nodes) {
-            const int64_t element = at * a.node_states_row_stride + node * a.node_states_node_stride + hv * head_elements;
+            const int64_t element =
+                at * a.node_states_row_stride + node * a.node_states_node_stride + hv * head_elements;
             child.store(a.node_states + element * (a.node_states_dtype == DType::fp32 ? 4 : 2), a.node_states_dtype, f,
                         v0);
           } else if (at >= 0) {
@@ -354,7 +356,8 @@ __global__ void __launch_bounds__(kSequenceThreads, General ? (R * KP >= 512 ? 2
       }
       if (f.round_steps && !leaf) tile.round_bf16();
       if (General && !a.verify && first + i + 1 == next_stop) {
-        if (!a.stepped_positions || next_stop % kFastSnapshotStep == 0 || next_stop == count) store_snapshots(next_stop);
+        if (!a.stepped_positions || next_stop % kFastSnapshotStep == 0 || next_stop == count)
+          store_snapshots(next_stop);
         next_stop = next_snapshot(a.snapshots, n, next_stop);
       }
     }

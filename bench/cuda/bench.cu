@@ -1,0 +1,328 @@
+// Times the CUDA kernels and copy kernels that move the same bytes. One JSON object a line on stdout.
+// usage: kda_cuda_bench [copy|decode|verify|commit|extend]...   (default: all)
+#include <cuda_bf16.h>
+
+#include <random>
+
+#include "bench/cuda/harness.h"
+#include "cuda/kernels.h"
+
+using namespace kda;
+
+namespace bench {
+
+__global__ void fill_kernel(void* data, DType dtype, size_t count, float scale, uint32_t seed) {
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count; i += size_t{gridDim.x} * blockDim.x) {
+    float sum = 0;
+    uint32_t x = static_cast<uint32_t>(i) * 2654435761u + seed;
+    for (int j = 0; j < 4; ++j) {
+      x ^= x >> 16, x *= 0x7feb352du, x ^= x >> 15, x *= 0x846ca68bu, x ^= x >> 16;
+      sum += static_cast<float>(x) * 2.3283064e-10f - 0.5f;
+    }
+    const float value = sum * 1.732f * scale;
+    if (dtype == DType::fp32) {
+      static_cast<float*>(data)[i] = value;
+    } else {
+      static_cast<__nv_bfloat16*>(data)[i] = __float2bfloat16(value);
+    }
+  }
+}
+
+void fill_random(void* data, DType dtype, size_t count, float scale, uint32_t seed) {
+  fill_kernel<<<2048, 256>>>(data, dtype, count, scale, seed);
+  check(cudaGetLastError(), "fill");
+}
+
+namespace {
+
+constexpr int kReplays = 20;
+
+// One block copies Units*Threads 16-byte pieces, all loads before the first store.
+template <int Threads, int Units>
+__global__ void __launch_bounds__(Threads) copy_block_kernel(const float4* in, float4* out, size_t count) {
+  const size_t base = blockIdx.x * size_t{Threads} * Units + threadIdx.x;
+  float4 x[Units];
+#pragma unroll
+  for (int i = 0; i < Units; ++i) {
+    if (base + i * Threads < count) x[i] = __ldcs(in + base + i * Threads);
+  }
+#pragma unroll
+  for (int i = 0; i < Units; ++i) {
+    if (base + i * Threads < count) __stcs(out + base + i * Threads, x[i]);
+  }
+}
+
+template <int Threads, int Units>
+Timing time_copy(float4* pool, size_t count, int rounds, bool in_place) {
+  return time_rounds(rounds, kReplays, [&](int r, cudaStream_t s) {
+    float4* in = pool + count * r;
+    float4* out = in_place ? in : pool + count * ((r + rounds / 2) % rounds);
+    const size_t blocks = (count + size_t{Threads} * Units - 1) / (size_t{Threads} * Units);
+    copy_block_kernel<Threads, Units><<<static_cast<unsigned>(blocks), Threads, 0, s>>>(in, out, count);
+  });
+}
+
+int rounds_for(double set_bytes) { return static_cast<int>(std::clamp(300e6 / set_bytes, 8.0, 160.0)); }
+
+// bytes: read once and written once.
+void bench_copy(const std::string& name, double bytes) {
+  const size_t count = static_cast<size_t>(bytes / 16);
+  const int rounds = rounds_for(bytes);
+  float4* pool = device_array<float4>(count * rounds);
+  fill_random(pool, DType::fp32, count * rounds * 4, 1, 1);
+  for (const bool in_place : {true, false}) {
+    const std::string suffix = in_place ? " in place" : " apart";
+    report(name + " 128x8" + suffix, time_copy<128, 8>(pool, count, rounds, in_place), 2 * bytes);
+    report(name + " 128x16" + suffix, time_copy<128, 16>(pool, count, rounds, in_place), 2 * bytes);
+    report(name + " 256x4" + suffix, time_copy<256, 4>(pool, count, rounds, in_place), 2 * bytes);
+    report(name + " 256x8" + suffix, time_copy<256, 8>(pool, count, rounds, in_place), 2 * bytes);
+    report(name + " 512x2" + suffix, time_copy<512, 2>(pool, count, rounds, in_place), 2 * bytes);
+  }
+  check(cudaFree(pool), "free");
+}
+
+// One layer's tensors for `rounds` calls of N rows with T tokens each.
+struct Layer {
+  Problem p;
+  int rounds, nodes;
+  int64_t N;
+  std::byte *q, *k, *v, *a, *b, *out, *state, *records = nullptr;
+  float *A_log, *bias;
+  int32_t *slots, *cu, *parents = nullptr, *tips, *record_rows;
+  RecordLayout layout;
+
+  Layer(int64_t rows, int H, int D, DType state_dtype, int T, Numerics numerics, bool tree, bool with_records,
+        double least_bytes = 300e6)
+      : nodes(T), N(rows) {
+    p.max_rows = rows;
+    p.max_tokens = rows * T;
+    p.max_nodes = std::min(T, kMaxDraftNodes);
+    p.heads = p.value_heads = H;
+    p.key_dim = p.value_dim = D;
+    p.state = state_dtype;
+    p.gate = Gate::bounded;
+    p.verify_numerics = p.extend_numerics = numerics;
+    const int64_t slot = p.slot_elements();
+    rounds = static_cast<int>(std::clamp(least_bytes / (double(slot) * rows * size_of(state_dtype)), 8.0, 160.0));
+    const int64_t tokens = rows * T;
+    const auto io = [&](int64_t count, float scale, uint32_t seed) {
+      auto* data = device_array<std::byte>(size_t(count) * 2);
+      fill_random(data, DType::bf16, size_t(count), scale, seed);
+      return data;
+    };
+    q = io(rounds * tokens * H * D, 1, 1), k = io(rounds * tokens * H * D, 1, 2), v = io(rounds * tokens * H * D, 1, 3);
+    a = io(rounds * tokens * H * D, 1, 4), b = io(rounds * tokens * H, 1, 5), out = io(rounds * tokens * H * D, 1, 6);
+    state = device_array<std::byte>(size_t(rounds * rows * slot * size_of(state_dtype)));
+    fill_random(state, state_dtype, size_t(rounds * rows * slot), 0.1f, 7);
+    A_log = device_array<float>(size_t(H));
+    bias = device_array<float>(size_t(H) * D);
+    fill_random(A_log, DType::fp32, size_t(H), 0.3f, 8);
+    fill_random(bias, DType::fp32, size_t(H) * D, 0.5f, 9);
+    std::mt19937 random(1);
+    std::vector<int32_t> host_slots, host_cu, host_parents, host_rows;
+    for (int64_t i = 0; i < rounds * rows; ++i) host_slots.push_back(int32_t(i));
+    for (int r = 0; r < rounds; ++r) {
+      std::shuffle(host_slots.begin() + r * rows, host_slots.begin() + (r + 1) * rows, random);
+    }
+    for (int64_t i = 0; i <= rows; ++i) host_cu.push_back(int32_t(i * T));
+    for (int64_t i = 0; i < rows * T; ++i) {
+      const int t = int(i % T);
+      host_parents.push_back(t == 0 ? -1 : tree ? int32_t(random() % unsigned(t)) : t - 1);
+    }
+    for (int64_t i = 0; i < rows; ++i) host_rows.push_back(int32_t(rows + i));
+    slots = upload(host_slots), cu = upload(host_cu), record_rows = upload(host_rows);
+    if (tree) parents = upload(host_parents);
+    tips = upload(std::vector<int32_t>(size_t(rows), std::min(T - 1, 3)));  // depth 4 of a chain
+    layout = record_layout(p);
+    if (with_records) {
+      records = device_array<std::byte>(size_t(layout.row_bytes) * 2 * rows * record_sets());
+      check(cudaMemset(records, 0, size_t(layout.row_bytes) * 2 * rows * record_sets()), "memset");
+    }
+  }
+  ~Layer() {
+    for (void* m :
+         {(void*)q, (void*)k, (void*)v, (void*)a, (void*)b, (void*)out, (void*)state, (void*)records, (void*)A_log,
+          (void*)bias, (void*)slots, (void*)cu, (void*)parents, (void*)tips, (void*)record_rows}) {
+      cudaFree(m);
+    }
+  }
+  int record_sets() const { return std::min(rounds, 8); }
+
+  static int32_t* upload(const std::vector<int32_t>& values) {
+    auto* data = device_array<int32_t>(values.size());
+    check(cudaMemcpy(data, values.data(), values.size() * 4, cudaMemcpyHostToDevice), "upload");
+    return data;
+  }
+  static IndexView view(const int32_t* data, int64_t count) { return {data, false, count, 1, 1, 1}; }
+
+  TokenInputs tokens(int round) const {
+    const int64_t T = N * nodes, H = p.heads, D = p.key_dim, at = round * T * H * D * 2;
+    const auto token = [&](std::byte* data) { return TokenView{data + at, DType::bf16, H * D, D}; };
+    TokenInputs t;
+    t.q = token(q), t.k = token(k), t.v = token(v), t.a = token(a), t.out = token(out);
+    t.b = {b + round * T * H * 2, DType::bf16, H, 1};
+    t.A_log = {reinterpret_cast<const std::byte*>(A_log), DType::fp32};
+    t.dt_bias = {reinterpret_cast<const std::byte*>(bias), DType::fp32};
+    t.scale = 1.0f / std::sqrt(float(D));
+    t.lower_bound = -5;
+    return t;
+  }
+  Rows rows(int round) const {
+    Rows r;
+    r.count = N;
+    r.tokens = N * nodes;
+    r.cu_seqlens = view(cu, N + 1);
+    r.slots = view(slots + round * N, N);
+    return r;
+  }
+  StatePool pool() const { return {state, p.state, rounds * N, p.slot_elements(), {}}; }
+  RecordBuffer record_buffer(int round) const {
+    return {records + (round % record_sets()) * 2 * N * layout.row_bytes, 2 * N, layout.row_bytes, {}};
+  }
+  double state_bytes() const { return double(N) * double(p.slot_elements()) * double(size_of(p.state)); }
+};
+
+void must(Status s, const char* what) {
+  if (s == KDA_OK) return;
+  std::fprintf(stderr, "bench: %s: status %d\n", what, s);
+  std::exit(1);
+}
+
+Execution on(cudaStream_t stream) {
+  Execution e;
+  e.stream = stream;
+  return e;
+}
+
+std::string label(const char* op, DType state, int H, int64_t N, int D, const std::string& more = "") {
+  return std::string(op) + " " + name_of(state) + " H=" + std::to_string(H) + " N=" + std::to_string(N) +
+         " D=" + std::to_string(D) + more;
+}
+
+void bench_decode(int64_t N, int H, int D, DType state) {
+  const Layer l(N, H, D, state, 1, Numerics::exact, false, false);
+  const Timing t = time_rounds(l.rounds, kReplays, [&](int round, cudaStream_t s) {
+    Rows rows = l.rows(round);
+    rows.cu_seqlens = {};
+    must(cuda_decode(l.p, {l.tokens(round), rows, l.pool(), l.pool()}, on(s)), "decode");
+  });
+  report(label("decode", state, H, N, D), t, 2 * l.state_bytes() + double(N) * H * (10 * D + 2));
+}
+
+void bench_verify(int64_t N, int H, int D, DType state, int T, Numerics numerics, bool tree, bool pending) {
+  const Layer l(N, H, D, state, T, numerics, tree, true);
+  const auto launch = [&](int round, cudaStream_t s, bool with_pending) {
+    VerifyLaunch v;
+    v.tokens = l.tokens(round);
+    v.rows = l.rows(round);
+    v.state = v.dst = l.pool();
+    if (tree) v.draft.parents = Layer::view(l.parents, N * T);
+    v.records = l.record_buffer(round);
+    if (with_pending) {
+      v.pending.tips = Layer::view(l.tips, N);
+      v.pending.record_rows = Layer::view(l.record_rows, N);
+      must(cuda_verify_pending(l.p, v, on(s)), "verify_pending");
+    } else {
+      if (pending) v.record_rows = Layer::view(l.record_rows, N);  // fills the rows that pending reads
+      must(cuda_verify(l.p, v, on(s)), "verify");
+    }
+  };
+  if (pending) {
+    for (int r = 0; r < l.record_sets(); ++r) launch(r, nullptr, false);
+  }
+  const Timing t = time_rounds(l.rounds, kReplays, [&](int r, cudaStream_t s) { launch(r, s, pending); });
+  const double bytes = l.state_bytes() * (pending ? 2 : 1) + double(N) * H * T * (10 * D + 2) +
+                       double(N) * double(l.layout.node_bytes) * (T + (pending ? 4 : 0));
+  report(label(pending ? "verify_pending" : "verify", state, H, N, D,
+               std::string(" T=") + std::to_string(T) + (tree ? " tree" : " chain") +
+                   (numerics == Numerics::fast ? " fast" : " exact")),
+         t, bytes);
+}
+
+void bench_commit(int64_t N, int H, int D, DType state, Numerics numerics) {
+  const int T = 8;
+  const Layer l(N, H, D, state, T, numerics, false, true);
+  for (int r = 0; r < l.record_sets(); ++r) {
+    VerifyLaunch v;
+    v.tokens = l.tokens(r);
+    v.rows = l.rows(r);
+    v.state = v.dst = l.pool();
+    v.records = l.record_buffer(r);
+    must(cuda_verify(l.p, v, on(nullptr)), "verify");
+  }
+  const Timing t = time_rounds(l.rounds, kReplays, [&](int round, cudaStream_t s) {
+    CommitLaunch c;
+    c.rows = l.rows(round);
+    c.tips = Layer::view(l.tips, N);
+    c.state = c.dst = l.pool();
+    c.records = l.record_buffer(round);
+    must(cuda_commit(l.p, c, on(s)), "commit");
+  });
+  report(label("commit", state, H, N, D, numerics == Numerics::fast ? " depth=4 fast" : " depth=4 exact"), t,
+         2 * l.state_bytes() + 4.0 * double(N) * double(l.layout.node_bytes));
+}
+
+void bench_extend(int64_t N, int T, int H, Numerics numerics) {
+  const Layer l(N, H, 128, DType::fp32, T, numerics, false, false, 1);
+  const Timing t = time_rounds(2, 3, [&](int round, cudaStream_t s) {
+    must(cuda_extend(l.p, {l.tokens(round), l.rows(round), l.pool(), l.pool(), {}}, on(s)), "extend");
+  });
+  report(label("extend", DType::fp32, H, N, 128,
+               " T=" + std::to_string(T) + (numerics == Numerics::fast ? " fast" : " exact")),
+         t, 2 * l.state_bytes() + double(N) * T * H * (10 * 128 + 2));
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) {
+  using namespace bench;
+  const auto wants = [&](const char* what) {
+    for (int i = 1; i < argc; ++i) {
+      if (std::string(argv[i]) == what) return true;
+    }
+    return argc == 1;
+  };
+  const DType kStates[] = {DType::fp32, DType::bf16};
+  if (wants("copy")) {
+    for (const int64_t units : {12, 32, 384, 1024, 4096}) {
+      for (const DType s : kStates) {
+        bench_copy("copy " + std::to_string(units) + " units " + name_of(s),
+                   double(units) * (128 * 128 * double(size_of(s)) + 641));
+      }
+    }
+  }
+  if (wants("decode")) {
+    for (const DType s : kStates) {
+      for (const auto& [N, H] :
+           {std::pair<int64_t, int>{1, 12}, {1, 32}, {8, 12}, {8, 32}, {32, 12}, {32, 32}, {128, 32}}) {
+        bench_decode(N, H, 128, s);
+      }
+      bench_decode(32, 32, 64, s);
+    }
+  }
+  if (wants("verify")) {
+    for (const Numerics numerics : {Numerics::exact, Numerics::fast}) {
+      for (const DType s : kStates) {
+        for (const int T : {8, 16}) {
+          bench_verify(32, 32, 128, s, T, numerics, false, false);
+          bench_verify(32, 32, 128, s, T, numerics, true, false);
+        }
+        bench_verify(32, 32, 128, s, 8, numerics, false, true);
+        bench_verify(1, 32, 128, s, 8, numerics, false, false);
+        bench_verify(32, 32, 64, s, 8, numerics, false, false);
+      }
+    }
+  }
+  if (wants("commit")) {
+    for (const DType s : kStates) {
+      bench_commit(32, 32, 128, s, Numerics::exact);
+      bench_commit(1, 12, 128, s, Numerics::exact);
+    }
+  }
+  if (wants("extend")) {
+    for (const auto& [N, T] : {std::pair<int64_t, int>{8, 1024}, {1, 8192}, {64, 256}})
+      bench_extend(N, T, 32, Numerics::fast);
+  }
+  return 0;
+}
