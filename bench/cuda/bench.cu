@@ -5,6 +5,8 @@
 #include <random>
 
 #include "bench/cuda/harness.h"
+#include "cuda/device/decode.cuh"
+#include "cuda/host.h"
 #include "cuda/kernels.h"
 
 using namespace kda;
@@ -209,6 +211,27 @@ void bench_decode(int64_t N, int H, int D, DType state) {
   report(label("decode", state, H, N, D), t, 2 * l.state_bytes() + double(N) * H * (10 * D + 2));
 }
 
+// The decode kernel with other tilings than the planner's choice.
+template <class T, int R>
+void bench_decode_rows(int64_t N, int H, DType state) {
+  const Layer l(N, H, 128, state, 1, Numerics::exact, false, false);
+  const Timing t = time_rounds(l.rounds, kReplays, [&](int round, cudaStream_t s) {
+    cuda::DecodeArgs args{};
+    args.tokens = l.tokens(round);
+    args.rows = l.rows(round);
+    args.rows.cu_seqlens = {};
+    args.state = args.dst = l.pool();
+    args.form = cuda::make_form(l.p, false, false);
+    constexpr int kBlockRows = cuda::kDecodeWarps * 4 * R;
+    args.splits = (128 + kBlockRows - 1) / kBlockRows;
+    must(cuda::launch<cuda::decode_kernel<T, StateLayout::vk, 128, R, false>>(
+             N * H * args.splits, 1, cuda::kDecodeWarps * cuda::kWarp, 0, on(s), args),
+         "decode");
+  });
+  report(label("decode", state, H, N, 128, " R=" + std::to_string(R)), t,
+         2 * l.state_bytes() + double(N) * H * (10 * 128 + 2));
+}
+
 void bench_verify(int64_t N, int H, int D, DType state, int T, Numerics numerics, bool tree, bool pending) {
   const Layer l(N, H, D, state, T, numerics, tree, true);
   const auto launch = [&](int round, cudaStream_t s, bool with_pending) {
@@ -299,6 +322,16 @@ int main(int argc, char** argv) {
         bench_decode(N, H, 128, s);
       }
       bench_decode(32, 32, 64, s);
+    }
+  }
+  if (wants("decode_rows")) {
+    for (const auto& [N, H] : {std::pair<int64_t, int>{1, 12}, {1, 32}, {32, 12}, {32, 32}, {128, 32}}) {
+      bench_decode_rows<float, 2>(N, H, DType::fp32);
+      bench_decode_rows<float, 4>(N, H, DType::fp32);
+      bench_decode_rows<float, 8>(N, H, DType::fp32);
+      bench_decode_rows<__nv_bfloat16, 2>(N, H, DType::bf16);
+      bench_decode_rows<__nv_bfloat16, 4>(N, H, DType::bf16);
+      bench_decode_rows<__nv_bfloat16, 8>(N, H, DType::bf16);
     }
   }
   if (wants("verify")) {

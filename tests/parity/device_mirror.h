@@ -168,14 +168,14 @@ class DeviceMirror {
     if (t == nullptr) return;
     const int64_t bytes = bytes_of(*t);
     if (bytes == 0) return;
-    for (int64_t l = 0; l < layers; ++l) {
-      const bool table = addresses != nullptr && addresses->table != nullptr;
-      std::byte* begin = table ? reinterpret_cast<std::byte*>(table_entry(*addresses->table, l))
-                               : data_of(*t) + (addresses != nullptr ? l * addresses->stride : 0);
+    const bool table = addresses != nullptr && addresses->table != nullptr;
+    for (int64_t l = 0; table && l < layers; ++l) {
+      std::byte* begin = reinterpret_cast<std::byte*>(table_entry(*addresses->table, l));
       ranges_.push_back({begin, begin + bytes});
     }
-    // a tensor addressed by a table is also named by its own pointer
-    ranges_.push_back({data_of(*t), data_of(*t) + bytes});
+    // layers at a stride lie in one block, as they do on the host
+    const int64_t more = addresses != nullptr && !table ? (layers - 1) * addresses->stride : 0;
+    ranges_.push_back({data_of(*t), data_of(*t) + bytes + more});
   }
 
   // Freed blocks are kept for later calls, unless KDA_MIRROR_FRESH is set (for memory checkers).

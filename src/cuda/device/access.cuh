@@ -56,19 +56,59 @@ __device__ inline uint32_t pack(float lo, float hi, DType dtype) {
 
 __device__ inline float round_to_bf16(float x) { return __bfloat162float(__float2bfloat16_rn(x)); }
 
-// Four consecutive elements from element i; one access where the address allows it, else one by one.
-__device__ inline float4 load4(const std::byte* base, DType dtype, int64_t i) {
-  const int64_t bytes = dtype == DType::fp32 ? 4 : 2;
-  const std::byte* p = base + i * bytes;
+// Four consecutive elements as they lie in memory. Kept apart from their conversion, so that many loads can be in
+// flight before the first value is needed.
+struct Raw4 {
+  uint32_t bits[4];  // fp32: one element each; 16-bit: two elements each in bits[0] and bits[1]
+};
+
+__device__ inline uint32_t load_bits16(const std::byte* p) { return *reinterpret_cast<const uint16_t*>(p); }
+__device__ inline uint32_t load_bits32(const std::byte* p) { return *reinterpret_cast<const uint32_t*>(p); }
+
+// One access where the address allows it, else one by one.
+__device__ inline Raw4 load4_raw(const std::byte* base, DType dtype, int64_t i) {
+  Raw4 raw;
   if (dtype == DType::fp32) {
-    if ((reinterpret_cast<uintptr_t>(p) & 15) == 0) return *reinterpret_cast<const float4*>(p);
-  } else if ((reinterpret_cast<uintptr_t>(p) & 7) == 0) {
-    const uint2 raw = *reinterpret_cast<const uint2*>(p);
-    const float2 a = unpack(raw.x, dtype), b = unpack(raw.y, dtype);
-    return {a.x, a.y, b.x, b.y};
+    const std::byte* p = base + i * 4;
+    if ((reinterpret_cast<uintptr_t>(p) & 15) == 0) {
+      const uint4 x = *reinterpret_cast<const uint4*>(p);
+      raw.bits[0] = x.x, raw.bits[1] = x.y, raw.bits[2] = x.z, raw.bits[3] = x.w;
+    } else {
+#pragma unroll
+      for (int n = 0; n < 4; ++n) raw.bits[n] = load_bits32(p + 4 * n);
+    }
+  } else {
+    const std::byte* p = base + i * 2;
+    raw.bits[2] = raw.bits[3] = 0;
+    if ((reinterpret_cast<uintptr_t>(p) & 7) == 0) {
+      const uint2 x = *reinterpret_cast<const uint2*>(p);
+      raw.bits[0] = x.x, raw.bits[1] = x.y;
+    } else {
+      raw.bits[0] = load_bits16(p) | load_bits16(p + 2) << 16;
+      raw.bits[1] = load_bits16(p + 4) | load_bits16(p + 6) << 16;
+    }
   }
-  return {load_element(base, dtype, i), load_element(base, dtype, i + 1), load_element(base, dtype, i + 2),
-          load_element(base, dtype, i + 3)};
+  return raw;
+}
+
+__device__ inline float4 to_float4(const Raw4& raw, DType dtype) {
+  if (dtype == DType::fp32) {
+    return {__uint_as_float(raw.bits[0]), __uint_as_float(raw.bits[1]), __uint_as_float(raw.bits[2]),
+            __uint_as_float(raw.bits[3])};
+  }
+  const float2 a = unpack(raw.bits[0], dtype), b = unpack(raw.bits[1], dtype);
+  return {a.x, a.y, b.x, b.y};
+}
+
+__device__ inline float4 load4(const std::byte* base, DType dtype, int64_t i) {
+  return to_float4(load4_raw(base, dtype, i), dtype);
+}
+
+__device__ inline uint32_t load_element_raw(const std::byte* base, DType dtype, int64_t i) {
+  return dtype == DType::fp32 ? load_bits32(base + i * 4) : load_bits16(base + i * 2);
+}
+__device__ inline float to_float(uint32_t raw, DType dtype) {
+  return dtype == DType::fp32 ? __uint_as_float(raw) : unpack(raw, dtype).x;
 }
 
 __device__ inline void store4(std::byte* base, DType dtype, int64_t i, float4 x) {

@@ -47,12 +47,12 @@ __global__ void __launch_bounds__(kDecodeWarps* kWarp, R* KP >= 1024   ? 2
   }
   const int64_t t = range.begin;
   TokenLoads<KP> loads;
-  float v = 0;
+  uint32_t raw_v = 0;
   if (range.count > 0) {
     loads.load(a.tokens, f, t, hv);
     if (row < f.V) {
-      v = load_element(a.tokens.v.data, a.tokens.v.dtype,
-                       t * a.tokens.v.token_stride + hv * a.tokens.v.head_stride + row);
+      raw_v = load_element_raw(a.tokens.v.data, a.tokens.v.dtype,
+                               t * a.tokens.v.token_stride + hv * a.tokens.v.head_stride + row);
     }
   }
   const RowTarget target = resolve_target(a.rows, a.state, a.dst, f.null_slot0, n, bits);
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kDecodeWarps* kWarp, R* KP >= 1024   ? 2
     float p[R], w[R], u[R];
     tile.template decay_and_dot<true>(token, p, w);
     const float row_p = sum_rows<R>(p), row_w = sum_rows<R>(w);
-    const RowResult result = finish_row(token, v, row_p, row_w, a.tokens.scale);
+    const RowResult result = finish_row(token, to_float(raw_v, a.tokens.v.dtype), row_p, row_w, a.tokens.scale);
     spread_rows<R>(result.u, u);
     tile.add_outer(token, u);
     if (writes_out) store_element(a.tokens.out.data, a.tokens.out.dtype, out, result.out);

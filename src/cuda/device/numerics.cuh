@@ -79,8 +79,8 @@ struct RecordTargets {
 template <int KP>
 struct TokenLoads {
   static constexpr int kChunks = (KP + 127) / 128;
-  float4 k[kChunks], q[kChunks], a[kChunks], bias[kChunks];
-  float raw_beta, raw_A;
+  Raw4 k[kChunks], q[kChunks], a[kChunks], bias[kChunks];
+  uint32_t beta, A;
 
   __device__ void load(const TokenInputs& in, const Form& f, int64_t t, int hv) {
     const int lane = threadIdx.x % kWarp;
@@ -91,16 +91,16 @@ struct TokenLoads {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int channel = 128 * c + 4 * lane;
-      k[c] = q[c] = a[c] = bias[c] = {0, 0, 0, 0};
+      k[c] = q[c] = a[c] = bias[c] = {};
       if (channel < f.K) {
-        k[c] = load4(in.k.data, in.k.dtype, k_offset + channel);
-        q[c] = load4(in.q.data, in.q.dtype, q_offset + channel);
-        a[c] = load4(in.a.data, in.a.dtype, a_offset + channel);
-        if (in.dt_bias.data) bias[c] = load4(in.dt_bias.data, in.dt_bias.dtype, int64_t{hv} * f.K + channel);
+        k[c] = load4_raw(in.k.data, in.k.dtype, k_offset + channel);
+        q[c] = load4_raw(in.q.data, in.q.dtype, q_offset + channel);
+        a[c] = load4_raw(in.a.data, in.a.dtype, a_offset + channel);
+        if (in.dt_bias.data) bias[c] = load4_raw(in.dt_bias.data, in.dt_bias.dtype, int64_t{hv} * f.K + channel);
       }
     }
-    raw_beta = load_element(in.b.data, in.b.dtype, t * in.b.token_stride + hv * in.b.head_stride);
-    raw_A = in.A_log.data != nullptr ? load_element(in.A_log.data, in.A_log.dtype, hv) : 0.0f;
+    beta = load_element_raw(in.b.data, in.b.dtype, t * in.b.token_stride + hv * in.b.head_stride);
+    A = in.A_log.data != nullptr ? load_element_raw(in.A_log.data, in.A_log.dtype, hv) : 0;
   }
 };
 
@@ -111,15 +111,15 @@ __device__ inline void finish_token(const TokenLoads<KP>& x, const TokenInputs& 
                                     const TokenVectors<KP>& out, const RecordTargets& record) {
   constexpr int kChunks = TokenLoads<KP>::kChunks;
   const int lane = threadIdx.x % kWarp;
-  const auto& [k, q, a, bias, raw_beta, raw_A] = x;
   const bool has_A = in.A_log.data != nullptr;
-  const float exp_A = has_A ? expf(raw_A) : 1.0f;
+  const float exp_A = has_A ? expf(to_float(x.A, in.A_log.dtype)) : 1.0f;
 
   float kk = 0, qq = 0, kq = 0;
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
-    const float* kc = &k[c].x;
-    const float* qc = &q[c].x;
+    const float4 k4 = to_float4(x.k[c], in.k.dtype), q4 = to_float4(x.q[c], in.q.dtype);
+    const float* kc = &k4.x;
+    const float* qc = &q4.x;
     float chunk_kk = 0, chunk_qq = 0, chunk_kq = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -145,10 +145,12 @@ __device__ inline void finish_token(const TokenLoads<KP>& x, const TokenInputs& 
   for (int c = 0; c < kChunks; ++c) {
     const int channel = 128 * c + 4 * lane;
     if (channel >= KP) continue;
-    const float* kc = &k[c].x;
-    const float* qc = &q[c].x;
-    const float* ac = &a[c].x;
-    const float* bc = &bias[c].x;
+    const float4 k4 = to_float4(x.k[c], in.k.dtype), q4 = to_float4(x.q[c], in.q.dtype);
+    const float4 a4 = to_float4(x.a[c], in.a.dtype), bias4 = to_float4(x.bias[c], in.dt_bias.dtype);
+    const float* kc = &k4.x;
+    const float* qc = &q4.x;
+    const float* ac = &a4.x;
+    const float* bc = &bias4.x;
     float4 k_hat, q_hat, decay, log_decay;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -171,25 +173,17 @@ __device__ inline void finish_token(const TokenLoads<KP>& x, const TokenInputs& 
           store4(record.decay, DType::fp32, channel, decay);
         }
       }
-      if (record.k) store4(record.k, in.k.dtype, channel, k[c]);
+      if (record.k) store4(record.k, in.k.dtype, channel, k4);
     }
   }
   if (lane == 0) {
-    out.beta() = step_size(f.beta, raw_beta);
+    out.beta() = step_size(f.beta, to_float(x.beta, in.b.dtype));
     out.kq() = __fmul_rn(__fmul_rn(kq, rk), rq);
     if (record.k_rnorm) *record.k_rnorm = rk;
   }
 }
 
-template <int KP, int Vec>
-__device__ inline void prepare_token(const TokenInputs& in, const Form& f, int64_t t, int hv,
-                                     const TokenVectors<KP>& out, const RecordTargets& record) {
-  TokenLoads<KP> loads;
-  loads.load(in, f, t, hv);
-  finish_token<KP, Vec>(loads, in, f, out, record);
-}
-
-// One warp restores k-hat and decay of a recorded node: the same values that prepare_token gave verify.
+// One warp restores k-hat and decay of a recorded node: the same values that finish_token gave verify.
 template <int KP, int Vec>
 __device__ inline void prepare_recorded(const std::byte* node, int64_t decay_offset, int64_t k_offset,
                                         int64_t rnorm_offset, const Form& f, int hv, const TokenVectors<KP>& out) {

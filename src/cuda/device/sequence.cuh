@@ -90,6 +90,7 @@ __global__ void __launch_bounds__(kSequenceThreads, General ? (R* KP >= 512 ? 2 
   using Shared = SequenceShared<KP, R>;
   constexpr int kBlockRows = Shared::kBlockRows;
   constexpr int E = Tile::E;
+  constexpr int kValueChunks = (kBlockRows + 127) / 128;
   extern __shared__ __align__(16) float shared[];
   __shared__ DraftProgram program;
   float* const vectors = shared;
@@ -251,10 +252,32 @@ __global__ void __launch_bounds__(kSequenceThreads, General ? (R* KP >= 512 ? 2 
   for (int first = 0; first < steps; first += kTokenTile) {
     const int tile_steps = steps - first < kTokenTile ? steps - first : kTokenTile;
     if (first > 0) __syncthreads();
-    for (int i = warp; i < tile_steps; i += kSequenceWarps) {
-      const int node = draft ? program.node[first + i] : first + i;
+    constexpr int kOwn = kTokenTile / kSequenceWarps;  // steps that a warp prepares
+    TokenLoads<KP> loads[kOwn];
+    Raw4 raw_values[kOwn][kValueChunks];
+    auto node_of = [&](int i) { return draft ? int{program.node[first + i]} : first + i; };
+#pragma unroll
+    for (int own = 0; own < kOwn; ++own) {
+      const int i = warp + own * kSequenceWarps;
+      if (i >= tile_steps) continue;
+      const int64_t t = range.begin + node_of(i);
+      loads[own].load(a.tokens, f, t, hv);
+      const int64_t v_offset = t * a.tokens.v.token_stride + hv * a.tokens.v.head_stride + block_row;
+#pragma unroll
+      for (int c = 0; c < kValueChunks; ++c) {
+        const int x = 128 * c + 4 * lane;
+        raw_values[own][c] = {};
+        if (x < kBlockRows && block_row + x < f.V) {
+          raw_values[own][c] = load4_raw(a.tokens.v.data, a.tokens.v.dtype, v_offset + x);
+        }
+      }
+    }
+#pragma unroll
+    for (int own = 0; own < kOwn; ++own) {
+      const int i = warp + own * kSequenceWarps;
+      if (i >= tile_steps) continue;
+      const int node = node_of(i);
       const bool fresh = !draft || (program.mode[first + i] & DraftProgram::kReplay) == 0;
-      const int64_t t = range.begin + node;
       RecordTargets targets;
       if (record != nullptr && split == 0 && fresh) {
         std::byte* const at = record + a.record_layout.nodes_begin + node * a.record_layout.node_bytes;
@@ -265,12 +288,14 @@ __global__ void __launch_bounds__(kSequenceThreads, General ? (R* KP >= 512 ? 2 
           targets.k_rnorm = reinterpret_cast<float*>(at + a.record_layout.k_rnorm) + h;
         }
       }
-      prepare_token<KP, Tile::Vec>(a.tokens, f, t, hv, TokenVectors<KP>{vectors + i * TokenVectors<KP>::kFloats},
-                                   targets);
-      const int64_t v_offset = t * a.tokens.v.token_stride + hv * a.tokens.v.head_stride + block_row;
-      for (int x = lane; x < kBlockRows; x += kWarp) {
-        values[i * kBlockRows + x] =
-            block_row + x < f.V ? load_element(a.tokens.v.data, a.tokens.v.dtype, v_offset + x) : 0.0f;
+      finish_token<KP, Tile::Vec>(loads[own], a.tokens, f, TokenVectors<KP>{vectors + i * TokenVectors<KP>::kFloats},
+                                  targets);
+#pragma unroll
+      for (int c = 0; c < kValueChunks; ++c) {
+        const int x = 128 * c + 4 * lane;
+        if (x < kBlockRows) {
+          *reinterpret_cast<float4*>(values + i * kBlockRows + x) = to_float4(raw_values[own][c], a.tokens.v.dtype);
+        }
       }
     }
     __syncthreads();

@@ -212,6 +212,9 @@ struct StateTile {
   }
 };
 
+// By value: a conditional expression on array elements would select an address and push the array out of registers.
+__device__ inline float select(bool first, float a, float b) { return first ? a : b; }
+
 // Sums x[r] of every row over the 8 lanes of the group (tree: xor 1, 2, 4) and leaves row (lane % R)'s sum in the lane.
 template <int R>
 __device__ inline float sum_rows(const float (&x)[R]) {
@@ -220,29 +223,29 @@ __device__ inline float sum_rows(const float (&x)[R]) {
     float y[4], z[2];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float keep = j & 1 ? x[2 * i + 1] : x[2 * i], send = j & 1 ? x[2 * i] : x[2 * i + 1];
+      const float keep = select(j & 1, x[2 * i + 1], x[2 * i]), send = select(j & 1, x[2 * i], x[2 * i + 1]);
       y[i] = __fadd_rn(keep, __shfl_xor_sync(kFullMask, send, 1));
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float keep = j & 2 ? y[2 * i + 1] : y[2 * i], send = j & 2 ? y[2 * i] : y[2 * i + 1];
+      const float keep = select(j & 2, y[2 * i + 1], y[2 * i]), send = select(j & 2, y[2 * i], y[2 * i + 1]);
       z[i] = __fadd_rn(keep, __shfl_xor_sync(kFullMask, send, 2));
     }
-    const float keep = j & 4 ? z[1] : z[0], send = j & 4 ? z[0] : z[1];
+    const float keep = select(j & 4, z[1], z[0]), send = select(j & 4, z[0], z[1]);
     return __fadd_rn(keep, __shfl_xor_sync(kFullMask, send, 4));
   } else if constexpr (R == 4) {
     float y[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float keep = j & 1 ? x[2 * i + 1] : x[2 * i], send = j & 1 ? x[2 * i] : x[2 * i + 1];
+      const float keep = select(j & 1, x[2 * i + 1], x[2 * i]), send = select(j & 1, x[2 * i], x[2 * i + 1]);
       y[i] = __fadd_rn(keep, __shfl_xor_sync(kFullMask, send, 1));
     }
-    const float keep = j & 2 ? y[1] : y[0], send = j & 2 ? y[0] : y[1];
+    const float keep = select(j & 2, y[1], y[0]), send = select(j & 2, y[0], y[1]);
     const float z = __fadd_rn(keep, __shfl_xor_sync(kFullMask, send, 2));
     return __fadd_rn(z, __shfl_xor_sync(kFullMask, z, 4));
   } else {
     static_assert(R == 2);
-    const float keep = j & 1 ? x[1] : x[0], send = j & 1 ? x[0] : x[1];
+    const float keep = select(j & 1, x[1], x[0]), send = select(j & 1, x[0], x[1]);
     const float y = __fadd_rn(keep, __shfl_xor_sync(kFullMask, send, 1));
     const float z = __fadd_rn(y, __shfl_xor_sync(kFullMask, y, 2));
     return __fadd_rn(z, __shfl_xor_sync(kFullMask, z, 4));
