@@ -1,6 +1,7 @@
 // The calls of the ABI: arguments are checked and viewed, then the plan's kernel runs.
 #include "api/build.h"
 #include "api/guard.h"
+#include "capture/capture.h"
 #include "plan/names.h"
 #include "plan/struct_size.h"
 
@@ -44,8 +45,11 @@ Status run_call(const kda_plan* plan, const Args* caller, const char* args_name,
     KDA_TRY(read_execution(call, resources, &execution));
     Launch launch;
     KDA_TRY(build(call, operation, args, &launch));
+    const std::unique_ptr<CallCapture> capture = begin_capture(*plan, operation, launch);
     const Status status = std::get<KernelFunction<Launch>>(kernel->run)(plan->problem, launch, execution);
-    return status == KDA_OK ? KDA_OK : sink.failf(status, "kernel %s", "what docs/errors.md says", kernel->name);
+    if (status != KDA_OK) return sink.failf(status, "kernel %s", "what docs/errors.md says", kernel->name);
+    if (capture != nullptr) capture->finish();
+    return KDA_OK;
   });
 }
 

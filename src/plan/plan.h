@@ -32,7 +32,8 @@ struct kda_context {
   int cpu_target = 0;
   std::unique_ptr<kda::ThreadPool> threads;
   kda::CaptureSettings capture;
-  mutable std::atomic<int64_t> captured_calls{0};
+  mutable std::atomic<int64_t> captured_calls{0};  // counted whether or not the file could be written
+  mutable std::atomic<int64_t> captured_files{0};
 };
 
 struct kda_plan {
