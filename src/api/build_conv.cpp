@@ -37,9 +37,7 @@ Status view_inputs(Call& call, Operation operation, const kda_conv_args& args, C
   KDA_TRY(view_weights(call, args, launch));
   if (args.rows.cu_seqlens == nullptr && operation == Operation::conv_decode) {
     rows.count = rows.tokens;
-    if (rows.count <= call.problem.max_rows) return KDA_OK;
-    return call.fail(KDA_E_PLAN_LIMIT, FixedText<>("%lld rows", static_cast<long long>(rows.count)),
-                     FixedText<>("max_rows = %lld", static_cast<long long>(call.problem.max_rows)));
+    return check_row_count(call, rows.count);
   }
   KDA_TRY(count_rows(call, args.rows.cu_seqlens, "cu_seqlens", 1, &rows.count));
   return view_list(call, args.rows.cu_seqlens, "cu_seqlens", {"N+1", rows.count + 1}, &rows.cu_seqlens);

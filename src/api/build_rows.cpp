@@ -27,6 +27,13 @@ Status count_rows(const Call& call, const DLTensor* list, const char* name, int6
   return KDA_OK;
 }
 
+Status check_row_count(const Call& call, int64_t rows) {
+  const int64_t most = std::min(call.problem.max_rows, call.problem.max_tokens);
+  if (rows <= most) return KDA_OK;
+  return call.fail(KDA_E_PLAN_LIMIT, FixedText<>("%lld rows of one token", static_cast<long long>(rows)),
+                   FixedText<>("%lld: max_rows and max_tokens", static_cast<long long>(most)));
+}
+
 Status view_row_lists(Call& call, const kda_rows& from, Rows* rows) {
   const Dim N{"N", rows->count};
   KDA_TRY(view_list(call, from.slots, "slots", N, &rows->slots));

@@ -31,6 +31,9 @@ struct ConvPools {
 // N of the call, from the list that carries it: cu_seqlens has N+1 entries, any other list N.
 Status count_rows(const Call& call, const DLTensor* list, const char* name, int64_t extra, int64_t* rows);
 
+// Of a decode whose tokens are its rows.
+Status check_row_count(const Call& call, int64_t rows);
+
 // slots, has_state, dst_slots of `rows->count` rows.
 Status view_row_lists(Call& call, const kda_rows& from, Rows* rows);
 

@@ -23,10 +23,7 @@ Status build_token_rows(Call& call, const kda_tokens& tokens, const kda_rows& fr
     KDA_TRY(view_list(call, from.cu_seqlens, "cu_seqlens", {"N+1", rows->count + 1}, &rows->cu_seqlens));
   } else {
     rows->count = rows->tokens;
-    if (rows->count > call.problem.max_rows) {
-      return call.fail(KDA_E_PLAN_LIMIT, FixedText<>("%lld rows", static_cast<long long>(rows->count)),
-                       FixedText<>("max_rows = %lld", static_cast<long long>(call.problem.max_rows)));
-    }
+    KDA_TRY(check_row_count(call, rows->count));
   }
   KDA_TRY(view_row_lists(call, from, rows));
   KDA_TRY(view_row_pools(call, pools, from, *rows, kOneLayer, kOneLayer, state, dst));

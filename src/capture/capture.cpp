@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <type_traits>
 #include <vector>
@@ -19,6 +20,8 @@
 
 namespace kda {
 namespace {
+
+std::atomic<int64_t> g_files{0};  // numbers of one process: contexts share the directory
 
 constexpr std::byte kNaNByte{0xFF};  // all bits set are NaN in every float type
 
@@ -101,7 +104,7 @@ class Capture final : public CallCapture {
     } catch (const std::exception&) {
       return;  // no memory for the file: the call itself is done
     }
-    const int64_t number = plan_.context->captured_files.fetch_add(1);
+    const int64_t number = g_files.fetch_add(1);
     const FixedText<96> name("/kda-%ld-%03lld-%s.safetensors", static_cast<long>(getpid()),
                              static_cast<long long>(number), name_of(operation_));
     file_.write(plan_.context->capture.directory + name.c_str());

@@ -33,7 +33,6 @@ struct kda_context {
   std::unique_ptr<kda::ThreadPool> threads;
   kda::CaptureSettings capture;
   mutable std::atomic<int64_t> captured_calls{0};  // counted whether or not the file could be written
-  mutable std::atomic<int64_t> captured_files{0};
 };
 
 struct kda_plan {
