@@ -53,6 +53,13 @@ std::string describe_drafting(const GenerateSettings& settings) {
                      settings.shape.draft_tokens);
 }
 
+// passes: of the model, behind the one over the prompt.
+std::string table_row(const std::string& name, const GenerateResult& result, int64_t passes) {
+  const double tokens = static_cast<double>(result.tokens.size());
+  return fmt::format("{:<18}{:>8}{:>9}{:>16.2f}{:>12.1f}", name, result.tokens.size(), passes,
+                     passes > 0 ? tokens / static_cast<double>(passes) : 0.0, tokens_per_second(result));
+}
+
 size_t equal_tokens(const GenerateResult& a, const GenerateResult& b) {
   const size_t count = std::min(a.tokens.size(), b.tokens.size());
   return static_cast<size_t>(
@@ -95,11 +102,8 @@ int demonstrate(Runner& runner, const GenerateSettings& settings, const speculat
   }
   print(" done\n");
   print(fmt::format("{:<18}{:>8}{:>9}{:>16}{:>12}", "", "tokens", "passes", "tokens a pass", "tokens/s"));
-  print(fmt::format("{:<18}{:>8}{:>9}{:>16.2f}{:>12.1f}", name_of(settings.algorithm) + std::string(" speculation"),
-                    tree->tokens.size(), tree->stats.verify_rounds, tree->tokens_per_round(),
-                    tokens_per_second(*tree)));
-  print(fmt::format("{:<18}{:>8}{:>9}{:>16.2f}{:>12.1f}\n", "plain decoding", plain->tokens.size(),
-                    plain->stats.decode_tokens, 1.0, tokens_per_second(*plain)));
+  print(table_row(fmt::format("{} speculation", name_of(settings.algorithm)), *tree, tree->stats.verify_rounds));
+  print(table_row("plain decoding", *plain, plain->stats.decode_tokens) + "\n");
   if (identical) {
     print(fmt::format("Identical: all {} tokens are the same, with {:.2f} of them a verify round.", equal,
                       tree->tokens_per_round()));

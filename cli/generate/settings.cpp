@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxPromptBytes = size_t{64} << 20;
+constexpr const char* kDemonstrationPrompt = "The :func:`sorted` function returns a new list";
 constexpr const char* kDrafterFolder = "eagle3";  // of the built-in model
 
 bool is_checkpoint(const fs::path& directory) {
@@ -228,7 +229,7 @@ io::Result<GenerateSettings> settle(const GenerateArguments& arguments) {
 io::Result<std::string> read_prompt(const GenerateArguments& arguments) {
   if (arguments.prompt) return *arguments.prompt;
   if (!arguments.prompt_file.empty()) return io::read_file(arguments.prompt_file, kMaxPromptBytes);
-  if (arguments.demonstrate) return std::string("CREATE TABLE");
+  if (arguments.demonstrate) return std::string(kDemonstrationPrompt);
   if (isatty(STDIN_FILENO) != 0) {
     return io::Error{"no prompt; way out: --prompt TEXT, --prompt-file FILE, or text on stdin"};
   }
