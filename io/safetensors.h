@@ -111,5 +111,8 @@ struct TensorToWrite {
 // aligned. Refused: two tensors of one name, data of another size than dtype and shape say.
 Outcome write_safetensors(const std::string& path, const std::vector<TensorToWrite>& tensors,
                           const std::map<std::string, std::string>& metadata);
+// The same file in memory.
+Result<std::string> safetensors_bytes(const std::vector<TensorToWrite>& tensors,
+                                      const std::map<std::string, std::string>& metadata);
 
 }  // namespace kda::io

@@ -5,12 +5,21 @@
 
 namespace kda::io {
 
-Outcome write_safetensors(const std::string& path, const std::vector<TensorToWrite>& tensors,
-                          const std::map<std::string, std::string>& metadata) {
+namespace {
+
+// The pieces of a file in order: length and header as text, then each tensor's bytes.
+struct Pieces {
+  std::string head;
+  std::vector<const TensorToWrite*> order;
+};
+
+Result<Pieces> arrange(const std::string& path, const std::vector<TensorToWrite>& tensors,
+                       const std::map<std::string, std::string>& metadata) {
   const auto fail = [&](const TensorToWrite& tensor, const std::string& text) {
     return Error{printable(path) + ": tensor '" + printable(tensor.name) + "': " + text};
   };
-  std::vector<const TensorToWrite*> order;
+  Pieces pieces;
+  std::vector<const TensorToWrite*>& order = pieces.order;
   for (const TensorToWrite& tensor : tensors) order.push_back(&tensor);
   std::stable_sort(order.begin(), order.end(),
                    [](const auto* x, const auto* y) { return size_of(x->type) > size_of(y->type); });
@@ -37,10 +46,33 @@ Outcome write_safetensors(const std::string& path, const std::vector<TensorToWri
   std::string text = header.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   text.resize((text.size() + 7) / 8 * 8, ' ');  // the format's padding: data starts 8-byte aligned
   const uint64_t length = text.size();
+  pieces.head.assign(reinterpret_cast<const char*>(&length), sizeof length);
+  pieces.head += text;
+  return pieces;
+}
+
+}  // namespace
+
+Outcome write_safetensors(const std::string& path, const std::vector<TensorToWrite>& tensors,
+                          const std::map<std::string, std::string>& metadata) {
+  const Result<Pieces> pieces = arrange(path, tensors, metadata);
+  if (!pieces) return Error{pieces.error()};
   return write_file_atomically(path, [&](const PieceSink& sink) {
-    return sink(std::as_bytes(std::span(&length, 1))) && sink(std::as_bytes(std::span(text))) &&
-           std::all_of(order.begin(), order.end(), [&](const auto* tensor) { return sink(tensor->data); });
+    return sink(std::as_bytes(std::span(pieces->head))) &&
+           std::all_of(pieces->order.begin(), pieces->order.end(),
+                       [&](const auto* tensor) { return sink(tensor->data); });
   });
+}
+
+Result<std::string> safetensors_bytes(const std::vector<TensorToWrite>& tensors,
+                                      const std::map<std::string, std::string>& metadata) {
+  const Result<Pieces> pieces = arrange("memory", tensors, metadata);
+  if (!pieces) return Error{pieces.error()};
+  std::string bytes = pieces->head;
+  for (const TensorToWrite* tensor : pieces->order) {
+    bytes.append(reinterpret_cast<const char*>(tensor->data.data()), tensor->data.size());
+  }
+  return bytes;
 }
 
 }  // namespace kda::io
