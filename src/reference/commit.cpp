@@ -68,7 +68,7 @@ Status reference_commit(const Problem& problem, const CommitLaunch& launch, cons
     const CommitTarget target{launch.state, launch.dst, launch.snapshots, launch.records, layer};
     for (int64_t row = 0; row < launch.rows.count; ++row) {
       if (is_null(problem, launch.rows, row)) continue;
-      const int64_t tip = launch.tips.at(row), record_row = record_row_of(launch.record_rows, row);
+      const int64_t tip = launch.tips.at(row), record_row = committed_record_row_of(launch.record_rows, row);
       if (tip < 0 || record_row < 0) {
         const int64_t source = source_slot(launch.rows, row);
         const int64_t slot = final_slot(problem, launch.rows, row, launch.dst, launch.state);

@@ -16,8 +16,7 @@ struct Window {
 };
 
 int64_t window_at(const Problem& problem, const ConvPool& pool, int64_t slot, int w, int64_t c) {
-  if (planted(Fault::conv_layout_ignored))
-    return slot * pool.slot_stride + w * pool.channel_stride + c * pool.window_stride;
+  if (planted(Fault::conv_layout_ignored)) return slot * pool.slot_stride + w * problem.conv_channels() + c;
   const int64_t compact = (problem.conv_width - 1) * problem.conv_channels();
   return slot * (planted(Fault::slot_stride_ignored) ? compact : pool.slot_stride) + w * pool.window_stride +
          c * pool.channel_stride;
@@ -182,7 +181,7 @@ Status reference_conv_verify(const Problem& problem, const ConvLaunch& launch, c
     int64_t pending_record_row = -1;
     if (runs && launch.pending.present() && !planted(Fault::pending_not_applied)) {
       const int64_t tip = launch.pending.tips.at(row);
-      pending_record_row = record_row_of(launch.pending.record_rows, row);
+      pending_record_row = committed_record_row_of(launch.pending.record_rows, row);
       if (tip >= 0 && pending_record_row >= 0) {
         const std::byte* record = launch.records.base + pending_record_row * launch.records.row_stride;
         runs = read_path(problem, layout, kConvRecordMagic, record, tip, execution, &pending);
@@ -227,7 +226,7 @@ Status reference_conv_commit(const Problem& problem, const ConvCommitLaunch& lau
     const ConvCommitTarget target{launch.state, launch.dst, launch.snapshots, launch.records, layer};
     for (int64_t row = 0; row < launch.rows.count; ++row) {
       if (is_null(problem, launch.rows, row)) continue;
-      const int64_t tip = launch.tips.at(row), record_row = record_row_of(launch.record_rows, row);
+      const int64_t tip = launch.tips.at(row), record_row = committed_record_row_of(launch.record_rows, row);
       if (tip < 0 || record_row < 0) {
         if (!launch.rows.dst_slots.present()) continue;
         const int64_t slot = final_slot(problem, launch.rows, row, launch.dst, launch.state);

@@ -14,7 +14,12 @@ struct Path {
 };
 
 inline int64_t record_row_of(const IndexView& record_rows, int64_t row) {
-  return record_rows.present() && !planted(Fault::stale_record_row) ? record_rows.at(row) : row;
+  return record_rows.present() ? record_rows.at(row) : row;
+}
+
+// The record row that a commit reads.
+inline int64_t committed_record_row_of(const IndexView& record_rows, int64_t row) {
+  return planted(Fault::stale_record_row) ? row : record_row_of(record_rows, row);
 }
 
 inline void set_device_status(const Execution& execution, uint32_t bit) {

@@ -28,7 +28,7 @@ bool read_row(const Problem& problem, const VerifyLaunch& launch, int64_t index,
   row->pending = {};
   if (!launch.pending.present() || planted(Fault::pending_not_applied)) return true;
   const int64_t tip = launch.pending.tips.at(index);
-  row->pending_record_row = record_row_of(launch.pending.record_rows, index);
+  row->pending_record_row = committed_record_row_of(launch.pending.record_rows, index);
   if (tip < 0 || row->pending_record_row < 0) return true;
   const std::byte* record = launch.records.base + row->pending_record_row * launch.records.row_stride;
   return read_path(problem, record_layout(problem), kRecordMagic, record, tip, execution, &row->pending);

@@ -1,0 +1,145 @@
+// Tests of the tests: kernels broken on purpose, one way at a time, and the parity test that claims to guard against it
+// must fail. The program under test is the parity suite linked with reference kernels that have the faults built in.
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "reference/faults.h"
+
+namespace {
+
+struct Guard {
+  const char* fault;
+  const char* test;  // the test that claims to notice it
+};
+
+constexpr Guard kGuards[] = {
+    {"chain_on_tree", "Recipes.C2_TreeStates"},
+    {"sibling_leak", "Recipes.C2_TreeStates"},
+    {"stale_record_row", "Matrix.VerifyAndCommit"},
+    {"stale_record_row", "ConvMatrix.VerifyAndCommit"},
+    {"stale_record_row", "Matrix.VerifyPending"},
+    {"pool_rounding_skipped", "Exact.ThousandTreesBf16Pool"},
+    {"extend_rounds_every_token", "Matrix.Extend"},
+    {"out_after_pool_rounding", "Matrix.Decode"},
+    {"decay_after_delta", "Recipes.C3_CommitOfEveryLength"},
+    {"wrong_head_mapping", "Matrix.Decode"},
+    {"gate_of_next_value_head", "Matrix.Decode"},
+    {"gate_of_first_token", "Recipes2.C7_MixedBatch"},
+    {"beta_of_first_token", "Recipes2.C7_MixedBatch"},
+    {"snapshot_one_late", "Recipes.C4_SnapshotDepth"},
+    {"snapshot_one_late", "ConvMatrix.Extend"},
+    {"commit_before_tip", "Recipes.C3_CommitOfEveryLength"},
+    {"commit_before_tip", "Recipes.C2_TreeConvolution"},
+    {"commit_tip_minus_one_stores", "Recipes2.C8_EmptyFreshRowStoresZerosAndTipMinusOneDoesNot"},
+    {"has_state_ignored", "Recipes2.C8_FreshRowsReadNothing"},
+    {"null_row_ignored", "Recipes.C1_PaddingNeverTouchesALiveSlot"},
+    {"null_row_ignored", "Recipes.C1_PaddingNeverTouchesALiveWindow"},
+    {"null_slot0_ignored", "Recipes.C1_PaddingNeverTouchesALiveSlot"},
+    {"null_out_not_written", "Recipes.C1_PaddingNeverTouchesALiveSlot"},
+    {"slot_stride_ignored", "Recipes.C1_PaddingNeverTouchesALiveSlot"},
+    {"slot_stride_ignored", "Recipes.C1b_SlotsBeyond32Bits"},
+    {"token_stride_ignored", "Matrix.Extend"},
+    {"layout_ignored", "Matrix.Decode"},
+    {"cu_seqlens_start_ignored", "Recipes2.C7_MixedBatch"},
+    {"empty_row_clears", "Recipes2.C8_EmptyRows"},
+    {"dst_ignored", "Matrix.Decode"},
+    {"layer_stride_ignored", "Layers.CommitByStrideAndByTable"},
+    {"layer_stride_ignored", "Matrix.Move"},
+    {"move_in_list_order", "Recipes2.C10_MovesAreSimultaneous"},
+    {"single_root_ignored", "Matrix.VerifyAndCommit"},
+    {"bounded_as_clamp", "Recipes2.C9_GateFormula"},
+    {"l2norm_without_epsilon", "Recipes2.C6b_TinyAndZeroKeys"},
+    {"dt_bias_dropped", "Matrix.Decode"},
+    {"pending_not_applied", "Matrix.VerifyPending"},
+    {"pending_not_applied", "ConvMatrix.VerifyPending"},
+    {"record_header_unchecked", "Recipes2.C8_RecordsThatDoNotMatchAreSkipped"},
+    {"conv_window_off_by_one", "Recipes.C1_PaddingNeverTouchesALiveWindow"},
+    {"conv_chain_on_tree", "Recipes.C2_TreeConvolution"},
+    {"conv_bias_dropped", "ConvMatrix.Extend"},
+    {"conv_layout_ignored", "Recipes.C2_TreeConvolution"},
+    {"conv_window_not_shifted", "Recipes2.C10_WindowsShiftInPlace"},
+};
+
+constexpr int kTestsPassed = 0, kTestsFailed = 1, kDidNotRun = -1;
+
+// Exit code of the parity suite on the reference backend, or kDidNotRun if it crashed or could not start.
+int run_parity(const std::string& fault, const std::string& filter) {
+  const std::string program = KDA_FAULTY_PARITY, filter_option = "--gtest_filter=" + filter;
+  const std::string fault_variable = "KDA_PLANTED_FAULT=" + fault;
+  const char* arguments[] = {program.c_str(), filter_option.c_str(), "--gtest_brief=1", "--gtest_fail_fast", nullptr};
+  std::vector<char*> environment;
+  std::string scale = "KDA_PARITY_SCALE=0.3";
+  for (char** e = environ; *e != nullptr; ++e)
+    if (std::string(*e).rfind("KDA_", 0) != 0) environment.push_back(*e);
+  environment.push_back(scale.data());
+  if (!fault.empty()) environment.push_back(const_cast<char*>(fault_variable.c_str()));
+  environment.push_back(nullptr);
+  posix_spawn_file_actions_t quiet;
+  posix_spawn_file_actions_init(&quiet);
+  posix_spawn_file_actions_addopen(&quiet, STDOUT_FILENO, "/dev/null", 1 /* O_WRONLY */, 0);
+  posix_spawn_file_actions_adddup2(&quiet, STDOUT_FILENO, STDERR_FILENO);
+  pid_t pid = 0;
+  const int failed =
+      posix_spawn(&pid, program.c_str(), &quiet, nullptr, const_cast<char**>(arguments), environment.data());
+  posix_spawn_file_actions_destroy(&quiet);
+  int status = 0;
+  if (failed != 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return kDidNotRun;
+  return WEXITSTATUS(status);
+}
+
+std::string on_reference(const char* test) { return std::string("Backends/") + test + "/reference"; }
+
+TEST(PlantedFaults, AllGuardsPassWithoutAFault) {
+  std::string all;
+  for (const Guard& guard : kGuards) all += on_reference(guard.test) + ":";
+  EXPECT_EQ(run_parity("", all), kTestsPassed);
+}
+
+// A filter that names no test passes too: every guard has to be a test that exists.
+TEST(PlantedFaults, EveryGuardExists) {
+  const std::string command = std::string(KDA_FAULTY_PARITY) + " --gtest_list_tests 2>/dev/null";
+  FILE* pipe = popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  std::set<std::string> tests;
+  std::string suite;
+  char line[512];
+  while (std::fgets(line, sizeof(line), pipe) != nullptr) {
+    std::string text = line;
+    text = text.substr(0, text.find_first_of("#\n"));
+    while (!text.empty() && text.back() == ' ') text.pop_back();
+    text.rfind("  ", 0) == 0 ? void(tests.insert(suite + text.substr(2))) : void(suite = text);
+  }
+  pclose(pipe);
+  for (const Guard& guard : kGuards) EXPECT_EQ(tests.count(on_reference(guard.test)), 1u) << guard.test;
+}
+
+TEST(PlantedFaults, EveryFaultHasAGuard) {
+  std::set<std::string> guarded;
+  for (const Guard& guard : kGuards) guarded.insert(guard.fault);
+#define KDA_FAULT(name) EXPECT_EQ(guarded.count(#name), 1u) << #name;
+  KDA_REFERENCE_FAULTS(KDA_FAULT)
+#undef KDA_FAULT
+}
+
+class PlantedFault : public testing::TestWithParam<Guard> {};
+
+TEST_P(PlantedFault, IsCaught) {
+  EXPECT_EQ(run_parity(GetParam().fault, on_reference(GetParam().test)), kTestsFailed)
+      << GetParam().test << " did not notice the fault " << GetParam().fault;
+}
+
+INSTANTIATE_TEST_SUITE_P(Reference, PlantedFault, testing::ValuesIn(kGuards), [](const auto& info) {
+  std::string name = std::string(info.param.fault) + "__" + info.param.test;
+  for (char& c : name)
+    if (c == '.') c = '_';
+  return name;
+});
+
+}  // namespace
