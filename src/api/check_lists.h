@@ -53,8 +53,8 @@ class ListChecker {
     KDA_TRY(check_dst());
     KDA_TRY(check_snapshots());
     KDA_TRY(check_node_slots());
-    const auto writes = [this](const auto& visit) { each_write(visit); };
-    const auto reads = [this](const auto& visit) { each_read(visit); };
+    const auto writes = [this](const auto& visit) { this->each_write(visit); };
+    const auto reads = [this](const auto& visit) { this->each_read(visit); };
     SlotUse first, second;
     const Conflict conflict = find_conflict(writes, reads, &first, &second);
     return conflict == Conflict::none ? KDA_OK : fail_conflict(call_, conflict, first, second);
