@@ -112,7 +112,9 @@ TEST_P(ConvMatrix, Move) { run_conv_matrix(GetParam(), check_conv_move, 10000); 
 // The shapes of real models, and the largest heads.
 KDA_PARITY_SUITE(LargeHeads);
 TEST_P(LargeHeads, AllPhases) {
-  for (const Shape shape : {Shape{128, 128}, Shape{64, 128}, Shape{256, 256}, Shape{255, 67}})
+  std::vector<Shape> shapes = {{128, 128}, {64, 128}, {256, 256}, {255, 67}};
+  shapes.resize(size_t(scaled(int(shapes.size()))));
+  for (const Shape& shape : shapes)
     for (Type io : {Type::f32, Type::bf16}) {
       Random r(uint64_t(shape.K * 1000 + shape.V));
       Spec spec;
