@@ -99,14 +99,18 @@ io::Result<RowsView> Session::verify(std::span<const int32_t> tokens, std::span<
     return io::Error{fmt::format("a draft of {} tokens and {} parents: expected as many of both, 1 to {}", rows,
                                  parents.size(), impl.m.options.max_nodes)};
   }
+  std::vector<int64_t> depth(tokens.size(), 1);
+  int64_t deepest = 0;
   for (int64_t i = 0; i < rows; ++i) {
     const int32_t parent = parents[static_cast<size_t>(i)];
     if (parent < -1 || parent >= i) {
       return io::Error{fmt::format("draft node {}: expected a parent from -1 to {}, found {}", i, i - 1, parent)};
     }
+    if (parent >= 0) depth[static_cast<size_t>(i)] = depth[static_cast<size_t>(parent)] + 1;
+    deepest = std::max(deepest, depth[static_cast<size_t>(i)]);
   }
   if (auto ok = check_tokens(tokens, impl.m.config); !ok) return io::Error{ok.error()};
-  if (auto ok = check_room(impl.length, rows, impl.m.config); !ok) return io::Error{ok.error()};
+  if (auto ok = check_room(impl.length, deepest, impl.m.config); !ok) return io::Error{ok.error()};
   return guarded<RowsView>([&]() -> RowsView {
     impl.draft_parents.clear();
     impl.run(Pass::verify, tokens, parents);
