@@ -24,9 +24,7 @@ const char* Name() { return hwy::TargetName(HWY_TARGET); }
 
 int Lanes() { return static_cast<int>(hn::Lanes(hn::ScalableTag<float>())); }
 
-// 10 chains: more than latency (4) times ports (2), fewer than the registers of any target.
-constexpr int kChains = 10;
-
+// kChains chains: more than latency (4) times ports (2), fewer than the registers of any target.
 float MultiplyAdds(int64_t rounds) {
   const hn::ScalableTag<float> d;
   const auto factor = hn::Set(d, 0.999f), add = hn::Set(d, 0.001f);
@@ -71,47 +69,63 @@ HWY_EXPORT(Lanes);
 HWY_EXPORT(MultiplyAdds);
 HWY_EXPORT(InPlacePass);
 
+constexpr int kChains = 10;
+
 using Clock = std::chrono::steady_clock;
 
-// Seconds until every thread has finished body(thread), the best of `repeats`.
+// Runs body(thread) on every thread at once; the rates it returns are added.
 template <class Body>
-double best_seconds(int threads, int repeats, const Body& body) {
-  double best = 1e30;
-  for (int r = 0; r < repeats; ++r) {
-    const auto start = Clock::now();
-    std::vector<std::thread> others;
-    for (int t = 1; t < threads; ++t) others.emplace_back([&body, t] { body(t); });
-    body(0);
-    for (std::thread& other : others) other.join();
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
-  }
-  return best;
+double sum_of_rates(int threads, const Body& body) {
+  std::vector<double> rates(threads);
+  std::vector<std::thread> others;
+  for (int t = 1; t < threads; ++t) others.emplace_back([&, t] { rates[t] = body(t); });
+  rates[0] = body(0);
+  for (std::thread& other : others) other.join();
+  double sum = 0;
+  for (double rate : rates) sum += rate;
+  return sum;
+}
+
+template <class Body>
+double seconds_of(const Body& body) {
+  const auto start = Clock::now();
+  body();
+  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 volatile float sink;
 
 }  // namespace
 
+// Both are measured in pieces of a tenth of a millisecond, so that a time slice given to somebody else spoils a few pieces
+// and not the result.
 Machine measure_machine(int threads, int64_t cold_bytes) {
   Machine m;
   m.lanes = HWY_DYNAMIC_DISPATCH(Lanes)();
   m.target = HWY_DYNAMIC_DISPATCH(Name)();
-  constexpr int64_t kRounds = 4'000'000;
-  const double seconds = best_seconds(threads, 7, [](int) { sink = HWY_DYNAMIC_DISPATCH(MultiplyAdds)(kRounds); });
-  m.fma_per_second = 10.0 * kRounds * threads / seconds;
-
-  const int64_t count = cold_bytes / 4 / threads / 1024 * 1024;
-  std::vector<std::unique_ptr<float[]>> buffers;
-  for (int t = 0; t < threads; ++t) {
-    buffers.emplace_back(new float[count]);
-    std::fill_n(buffers.back().get(), count, 1.0f);
-  }
-  const double pass = best_seconds(threads, 5, [&](int t) {
-    HWY_DYNAMIC_DISPATCH(InPlacePass)
-    (buffers[t].get(), count);
+  m.fma_per_second = sum_of_rates(threads, [](int) {
+    constexpr int64_t kRounds = 20'000, kPieces = 500;
+    double best = 1e30;
+    for (int i = 0; i < kPieces; ++i) {
+      best = std::min(best, seconds_of([] { sink = HWY_DYNAMIC_DISPATCH(MultiplyAdds)(kRounds); }));
+    }
+    return double{kChains} * kRounds / best;
   });
-  m.cold_bytes = count * 4 * threads;
-  m.in_place_bytes = m.cold_bytes / pass;
+
+  constexpr int64_t kPiece = int64_t{1} << 20;
+  const int64_t pieces = std::max<int64_t>(1, cold_bytes / threads / kPiece);
+  m.cold_bytes = pieces * kPiece * threads;
+  m.in_place_bytes = sum_of_rates(threads, [pieces](int) {
+    const std::unique_ptr<float[]> buffer(new float[pieces * kPiece / 4]);
+    std::fill_n(buffer.get(), pieces * kPiece / 4, 1.0f);
+    std::vector<double> seconds;
+    for (int64_t i = 0; i < 2 * pieces; ++i) {
+      float* piece = buffer.get() + i % pieces * (kPiece / 4);
+      seconds.push_back(seconds_of([piece] { HWY_DYNAMIC_DISPATCH(InPlacePass)(piece, kPiece / 4); }));
+    }
+    std::sort(seconds.begin(), seconds.end());
+    return kPiece / seconds[seconds.size() / 2];
+  });
   return m;
 }
 

@@ -9,8 +9,8 @@ namespace kda::cli::bench {
 struct Machine {
   std::string target;         // SIMD target of the multiply-add loop
   int lanes = 1;              // fp32 lanes of a vector
-  double fma_per_second = 0;  // vector multiply-adds a second, all threads together
-  double in_place_bytes = 0;  // bytes a second of an in-place pass (each byte read and written) past the caches
+  double fma_per_second = 0;  // vector multiply-adds a second, all threads together, the best piece
+  double in_place_bytes = 0;  // bytes a second of an in-place pass (each byte read and written) past the caches, median
   int64_t cold_bytes = 0;     // size of the buffer of that pass
 };
 

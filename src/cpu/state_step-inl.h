@@ -12,6 +12,7 @@
 #endif
 
 #include "cpu/vector-inl.h"
+#include "hwy/cache_control.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kda::cpu {
@@ -54,13 +55,16 @@ HWY_INLINE void FinishBlock(VF* sums, PreparedToken& next, int64_t row) {
   }
 }
 
-// Source and Target: float or Bf16, the dtype of the rows.
-template <int kBlock, bool kUpdate, bool kNext, class Source, class Target>
+// Source and Target: float or Bf16, the dtype of the rows. kKey: the padded K if it is known when compiling and rows
+// are that far apart (then all rows of a block are reached from one pointer), else 0.
+template <int kBlock, bool kUpdate, bool kNext, int kKey, class Source, class Target>
 HWY_INLINE void StepBlock(const StepArgs& args, int64_t row) {
   const F d;
   const Source* source = reinterpret_cast<const Source*>(args.source.data) + row * args.source.stride;
   Target* target = kUpdate ? reinterpret_cast<Target*>(args.target.data) + row * args.target.stride : nullptr;
-  const int64_t source_stride = args.source.stride, target_stride = args.target.stride;
+  const int64_t source_stride = kKey > 0 ? kKey : args.source.stride;
+  const int64_t target_stride = kKey > 0 ? kKey : args.target.stride;
+  const int64_t key_padded = kKey > 0 ? kKey : args.key_padded;
   const int64_t head_row = args.first_row + row;
   VF sums[2 * kBlock], u[kBlock];
   if constexpr (kNext) Unroll<2 * kBlock>([&](auto i) HWY_ATTR { sums[i] = hn::Zero(d); });
@@ -72,7 +76,7 @@ HWY_INLINE void StepBlock(const StepArgs& args, int64_t row) {
   const float* next_key = kNext ? args.next->decayed_key : nullptr;
   const float* next_query = kNext ? args.next->decayed_query : nullptr;
 
-  for (int64_t k = 0; k < args.key_padded; k += kLanes) {
+  for (int64_t k = 0; k < key_padded; k += kLanes) {
     VF decay_k, key_k, next_key_k, next_query_k;
     if constexpr (kUpdate) {
       decay_k = hn::LoadU(d, decay + k);
@@ -83,6 +87,8 @@ HWY_INLINE void StepBlock(const StepArgs& args, int64_t row) {
       next_query_k = hn::LoadU(d, next_query + k);
     }
     Unroll<kBlock>([&](auto r) HWY_ATTR {
+      // A pass that only reads is the first over these rows, often from memory: fetch the block after this one.
+      if constexpr (!kUpdate && kBlock > 1) hwy::Prefetch(source + (r + kBlock) * source_stride + k);
       VF s = LoadVector(source + r * source_stride + k);
       if constexpr (kUpdate) {
         s = hn::MulAdd(u[r], key_k, hn::Mul(s, decay_k));
@@ -90,6 +96,7 @@ HWY_INLINE void StepBlock(const StepArgs& args, int64_t row) {
         if constexpr (kNext) s = Rounded(s, target);
       }
       if constexpr (kNext) {
+        if constexpr (!kUpdate) KeepInRegister(s);
         sums[r] = hn::MulAdd(s, next_key_k, sums[r]);
         sums[kBlock + r] = hn::MulAdd(s, next_query_k, sums[kBlock + r]);
       }
@@ -98,13 +105,23 @@ HWY_INLINE void StepBlock(const StepArgs& args, int64_t row) {
   if constexpr (kNext) FinishBlock<kBlock>(sums, *args.next, head_row);
 }
 
-template <bool kUpdate, bool kNext, class Source, class Target>
-void StepAllRows(const StepArgs& args) {
+template <bool kUpdate, bool kNext, int kKey, class Source, class Target>
+void StepRows(const StepArgs& args) {
   int64_t row = 0;
   for (; row + kBlockRows <= args.rows; row += kBlockRows) {
-    StepBlock<kBlockRows, kUpdate, kNext, Source, Target>(args, row);
+    StepBlock<kBlockRows, kUpdate, kNext, kKey, Source, Target>(args, row);
   }
-  for (; row < args.rows; ++row) StepBlock<1, kUpdate, kNext, Source, Target>(args, row);
+  for (; row < args.rows; ++row) StepBlock<1, kUpdate, kNext, 0, Source, Target>(args, row);
+}
+
+template <bool kUpdate, bool kNext, class Source, class Target>
+void StepAllRows(const StepArgs& args) {
+  constexpr int kUsualKey = 128;  // the head size of every published checkpoint
+  if (args.key_padded == kUsualKey && args.source.stride == kUsualKey &&
+      (!kUpdate || args.target.stride == kUsualKey)) {
+    return StepRows<kUpdate, kNext, kUsualKey, Source, Target>(args);
+  }
+  return StepRows<kUpdate, kNext, 0, Source, Target>(args);
 }
 
 template <class Source>
