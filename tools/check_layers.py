@@ -13,7 +13,7 @@ ALLOWED = {
     "src/cpu": BASE | {"cpu"},
     "src/cuda": BASE | {"cuda"},
     "src/plan": BASE | {"plan", "reference", "cpu", "cuda"},
-    "src/capture": BASE | {"plan", "capture"},
+    "src/capture": BASE | {"plan", "capture", "cpu"},
     "src/runtime": BASE | {"plan", "runtime"},
     "src/api": BASE | {"plan", "runtime", "capture", "api", "cpu", "cuda"},
     # Clients of the public headers only.

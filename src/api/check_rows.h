@@ -2,8 +2,8 @@
 #pragma once
 
 #include "api/call.h"
-#include "api/row_values.h"
 #include "core/record_format.h"
+#include "core/row_values.h"
 
 namespace kda {
 

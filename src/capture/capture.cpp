@@ -8,10 +8,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "api/row_values.h"
 #include "capture/parts.h"
 #include "capture/safetensors_writer.h"
 #include "core/record_format.h"
+#include "core/row_values.h"
 #include "core/text.h"
 #include "cpu/targets.h"
 #include "plan/describe.h"

@@ -1,6 +1,6 @@
 // commit: the state along an accepted path, replayed from the committed state and a verify's records.
 #include "cpu/commit_path.h"
-#include "plan/registry.h"
+#include "cpu/kernels.h"
 
 namespace kda {
 namespace cpu {

@@ -3,7 +3,7 @@
 
 #include "cpu/conv_commit.h"
 #include "cpu/draft.h"
-#include "plan/registry.h"
+#include "cpu/kernels.h"
 
 namespace kda {
 namespace cpu {

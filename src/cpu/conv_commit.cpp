@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "plan/registry.h"
+#include "cpu/kernels.h"
 
 namespace kda {
 namespace cpu {

@@ -1,8 +1,8 @@
 // extend and decode: the tokens of a row, one after another, from its slot.
 #include "cpu/head_tokens.h"
+#include "cpu/kernels.h"
 #include "cpu/snapshots.h"
 #include "cpu/targets.h"
-#include "plan/registry.h"
 
 namespace kda {
 namespace cpu {

@@ -3,10 +3,10 @@
 #include <cstring>
 
 #include "cpu/half.h"
+#include "cpu/kernels.h"
 #include "cpu/rows.h"
 #include "cpu/scratch.h"
 #include "cpu/target_functions.h"
-#include "plan/registry.h"
 
 namespace kda {
 namespace cpu {

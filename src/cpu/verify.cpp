@@ -2,8 +2,8 @@
 // tips are pending, the last round's commit.
 #include "cpu/commit_path.h"
 #include "cpu/draft.h"
+#include "cpu/kernels.h"
 #include "cpu/tree_walk.h"
-#include "plan/registry.h"
 
 namespace kda {
 namespace cpu {

@@ -1,22 +1,18 @@
-// The kernels that are built in, as data: prototypes and rows expand from the same .def lines.
+// The kernels that are built in, as data: rows expand from the lines of the .def files, prototypes in each backend's
+// kernels.h.
 #pragma once
 
 #include <span>
 #include <string_view>
 
 #include "core/kernel.h"
+#include "cpu/kernels.h"
+#include "reference/kernels.h"
+#if KDA_WITH_CUDA
+#include "cuda/kernels.h"
+#endif
 
 namespace kda {
-
-#define KDA_KERNEL(name, op, ...) Status name(const Problem&, const LaunchOf<Operation::op>&, const Execution&);
-#define KDA_WORKSPACE(name) int64_t name(const Problem&);
-#include "cpu/cpu_kernels.def"
-#include "reference/reference_kernels.def"
-#if KDA_WITH_CUDA
-#include "cuda/cuda_kernels.def"
-#endif
-#undef KDA_KERNEL
-#undef KDA_WORKSPACE
 
 // Every row, in the order the planner considers them within one priority.
 std::span<const KernelRow> kernel_registry();
