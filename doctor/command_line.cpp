@@ -126,38 +126,35 @@ int find_launcher(const std::vector<std::string>& words, const std::vector<std::
   return -1;
 }
 
-void parse_options(const std::vector<OptionSpec>& specs, const std::vector<std::vector<std::string>>& other_flags,
-                   ParsedCommand& command) {
+OptionIndex index_options(const std::vector<OptionSpec>& specs, const std::vector<std::vector<std::string>>& other_flags) {
+  OptionIndex index;
+  for (size_t s = 0; s < specs.size(); ++s)
+    for (const std::string& name : specs[s].flags)
+      index[name] = {static_cast<int>(s), specs[s].kind != OptionSpec::Kind::kFlag && specs[s].kind != OptionSpec::Kind::kNegated};
+  for (const auto& other : other_flags)
+    for (size_t i = 1; i < other.size(); ++i) index.try_emplace(other[i], -2, other[0] != "0");
+  return index;
+}
+
+void parse_options(const std::vector<OptionSpec>& specs, const OptionIndex& index, ParsedCommand& command) {
   struct Known {
     int spec;
     bool takes_value;
   };
   // The launchers' parsers take an unambiguous beginning of a long option for the option.
   const auto find = [&](const std::string& flag, std::string& canonical) -> Known {
-    std::vector<std::pair<std::string, Known>> beginnings;
-    const auto consider = [&](const std::string& name, Known known) {
-      if (name == flag) {
-        canonical = name;
-        return true;
-      }
-      if (flag.size() > 3 && flag.substr(0, 2) == "--" && name.compare(0, flag.size(), flag) == 0)
-        beginnings.emplace_back(name, known);
-      return false;
-    };
-    for (size_t s = 0; s < specs.size(); ++s) {
-      const bool takes = specs[s].kind != OptionSpec::Kind::kFlag && specs[s].kind != OptionSpec::Kind::kNegated;
-      for (const std::string& name : specs[s].flags)
-        if (consider(name, {static_cast<int>(s), takes})) return {static_cast<int>(s), takes};
-    }
-    for (const auto& other : other_flags)
-      for (size_t i = 1; i < other.size(); ++i)
-        if (consider(other[i], {-2, other[0] != "0"})) return {-2, other[0] != "0"};
-    if (beginnings.size() == 1) {
-      canonical = beginnings[0].first;
-      return beginnings[0].second;
-    }
     canonical = flag;
-    return {-1, true};
+    if (const auto exact = index.find(flag); exact != index.end()) return {exact->second.first, exact->second.second};
+    if (flag.size() <= 3 || flag.compare(0, 2, "--") != 0) return {-1, true};
+    const OptionIndex::value_type* only = nullptr;
+    for (const auto& entry : index) {
+      if (entry.first.compare(0, flag.size(), flag) != 0) continue;
+      if (only) return {-1, true};
+      only = &entry;
+    }
+    if (!only) return {-1, true};
+    canonical = only->first;
+    return {only->second.first, only->second.second};
   };
 
   command.uses.clear();
@@ -183,7 +180,7 @@ void parse_options(const std::vector<OptionSpec>& specs, const std::vector<std::
       use.value = word.substr(equal + 1);
       use.has_value = true;
     }
-    // vLLM's launcher treats _ in an option as -
+    // _ in an option is taken for -, as vLLM's launcher does
     std::string dashed = flag;
     std::replace(dashed.begin() + std::min<size_t>(2, dashed.size()), dashed.end(), '_', '-');
     std::string canonical;
@@ -191,6 +188,15 @@ void parse_options(const std::vector<OptionSpec>& specs, const std::vector<std::
     if (known.spec == -1 && dashed != flag) {
       const Known again = find(dashed, canonical);
       if (again.spec != -1) known = again;
+    }
+    if (const size_t dot = flag.find('.'); known.spec == -1 && dot != std::string::npos && dot + 1 < flag.size()) {
+      std::string base = flag.substr(0, dot);
+      std::replace(base.begin() + std::min<size_t>(2, base.size()), base.end(), '_', '-');
+      const Known holder = find(base, canonical);
+      if (holder.spec >= 0 && specs[static_cast<size_t>(holder.spec)].kind == OptionSpec::Kind::kJson) {
+        known = holder;
+        use.subkey = flag.substr(dot + 1);
+      }
     }
     use.flag = canonical;
     use.spec = known.spec;

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,7 @@ struct OptionUse {
   size_t first = 0;          // words [first, last) hold it
   size_t last = 0;
   std::string value;
+  std::string subkey;        // --config.key of a JSON option
   bool has_value = false;
 };
 
@@ -49,13 +51,16 @@ struct ParsedCommand {
   std::vector<std::string> positional;  // words that belong to no option
 };
 
+// Every option name of a launcher -> (index into its specs, or -2 for one that only takes words; whether it takes a value).
+using OptionIndex = std::unordered_map<std::string, std::pair<int, bool>>;
+OptionIndex index_options(const std::vector<OptionSpec>& specs, const std::vector<std::vector<std::string>>& other_flags);
+
 // Launchers are lists of words that must appear in a row ("python*" matches python, python3.12, a path ending so).
 // Returns the index into `launchers`, or -1. Fills words, environment and options_begin.
 int find_launcher(const std::vector<std::string>& words, const std::vector<std::vector<std::string>>& launchers,
                   ParsedCommand& command);
 // Attaches the words after the launcher to options. Unknown options take the words up to the next option.
-void parse_options(const std::vector<OptionSpec>& specs, const std::vector<std::vector<std::string>>& other_flags,
-                   ParsedCommand& command);
+void parse_options(const std::vector<OptionSpec>& specs, const OptionIndex& index, ParsedCommand& command);
 
 // Smallest number of single-character edits between two words; used to suggest names.
 size_t edit_distance(std::string_view a, std::string_view b);

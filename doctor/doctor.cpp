@@ -43,7 +43,7 @@ Report Doctor::diagnose(const Question& question, const Engine& engine) const {
   const auto words = command_words(question.words);
   ParsedCommand command;
   if (find_launcher(words, engine.launchers, command) < 0) throw UsageError("the command does not start " + engine.title);
-  parse_options(engine.options, engine.other_options, command);
+  parse_options(engine.options, engine.option_index, command);
 
   std::string label;
   const Json config = find_model(question, engine, command, label);
@@ -73,6 +73,7 @@ Report Doctor::diagnose(const Question& question, const Engine& engine) const {
     if (!scope.get(std::string("model.") + fact).is_number_integer() || scope.get(std::string("model.") + fact).get<long long>() < 1 ||
         scope.get(std::string("model.") + fact).get<long long>() > 1000000)
       throw UsageError("the model's config gives no usable number of " + std::string(fact));
+  scope.set("config", nullptr);  // long; all facts are out of it
   scope.set("gpu", gpu.facts);
   scope.set("gpu.name", gpu.name);
   if (!question.cuda_version.empty()) scope.set("gpu.cuda_version", question.cuda_version);

@@ -165,6 +165,7 @@ Engine load_engine(const Json& description, const std::string& version, const st
     if (names.size() < 2) reader.fail("a row of other_options is too short");
     engine.other_options.push_back(std::move(names));
   }
+  engine.option_index = index_options(engine.options, engine.other_options);
   for (const Json& row : reader.list("environment")) {
     Reader r(row, file + ": environment");
     engine.environment.push_back({r.text("name"), r.text("field"), kind_of(r.text_or("type", "text"), r), row.value("default", Json())});

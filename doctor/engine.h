@@ -83,6 +83,7 @@ struct Engine {
   bool model_positional = false;  // or the first word without an option
   std::vector<OptionSpec> options;
   std::vector<std::vector<std::string>> other_options;  // [takes a value "0"/"1", names...]
+  OptionIndex option_index;
   struct Variable {
     std::string name, field;
     OptionSpec::Kind kind;

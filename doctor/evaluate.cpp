@@ -1,5 +1,6 @@
 // Walks an engine's resolution steps and its kernels' needs for one command.
 #include <algorithm>
+#include <cctype>
 
 #include "doctor.h"
 
@@ -14,7 +15,10 @@ const Kernel* find_kernel(const Engine& engine, const std::string& phase, const 
   for (const Kernel& kernel : engine.kernels) {
     if (kernel.phase != phase) continue;
     if (kernel.name == name) return &kernel;
-    if (kernel.name == "*") any = &kernel;
+    // "*" stands for any other name, "group/*" for any other name of the group
+    const bool rest = kernel.name == "*" || (kernel.name.size() > 2 && kernel.name.compare(kernel.name.size() - 2, 2, "/*") == 0 &&
+                                             name.compare(0, kernel.name.size() - 1, kernel.name, 0, kernel.name.size() - 1) == 0);
+    if (rest && (!any || kernel.name.size() > any->name.size())) any = &kernel;
   }
   return any;
 }
@@ -127,6 +131,9 @@ struct Evaluation {
     const bool named = phase.named.truth(scope);
     std::string name = to_text(phase.kernel.evaluate(scope));
     scope.set("kernel", name);
+    std::string enumerator = name;
+    for (char& c : enumerator) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    scope.set("kernel_enum", enumerator);
     const Consequence* fallback = nullptr;
     std::string fallback_message, fallback_reason;
     bool sure = engine.described;
@@ -155,11 +162,11 @@ struct Evaluation {
           break;
         }
         report.reason = fill(fallback ? fallback_reason + (reason.empty() ? "" : "; " + reason) : reason, scope);
-        if (fallback) {
+        if (fallback && named) {
           report.when = fallback->when;
           report.code = fallback->code;
           report.message = fallback_message;
-          report.outcome = named ? "falls_back" : "runs";
+          report.outcome = "falls_back";
         } else {
           report.outcome = "runs";
         }
@@ -176,7 +183,7 @@ struct Evaluation {
         report.message = message_of(c);
         report.reason = (fallback ? fallback_reason + "; " : "") + fill(c.reason, scope);
         if (!sure) doubt(report);
-        if (c.outcome == "wrong") report.resolved = name;
+        if (c.outcome == "wrong") report.resolved = kernel->resolved;
         return;
       }
       if (!fallback) {
@@ -233,7 +240,8 @@ Report Doctor::evaluate(const Engine& engine, const ParsedCommand& command, cons
     }
     const OptionSpec& spec = engine.options[static_cast<size_t>(use.spec)];
     bool good = false;
-    Json value = option_value(spec, use, good);
+    Json value = use.subkey.empty() ? option_value(spec, use, good) : Json();
+    good = good || (!use.subkey.empty() && use.has_value);
     e.scope.set("arg.flag", spec.flags.front());
     e.scope.set("arg.flags", join_words(spec.flags).find(' ') == std::string::npos ? spec.flags.front() : [&] {
       std::string all;
@@ -267,7 +275,14 @@ Report Doctor::evaluate(const Engine& engine, const ParsedCommand& command, cons
       e.scope.set("bad_choice", true);
       continue;
     }
-    e.scope.set("opt." + spec.field, value);
+    std::string name = "opt." + spec.field;
+    if (!use.subkey.empty()) {  // --config.key VALUE: one key of a JSON option
+      Json whole = e.scope.get(name).is_object() ? e.scope.get(name) : Json::object();
+      Json part = Json::parse(use.value, nullptr, false);
+      whole[use.subkey] = part.is_discarded() ? Json(use.value) : part;
+      value = whole;
+    }
+    e.scope.set(name, value);
     e.scope.set("given." + spec.field, true);
   }
 
@@ -315,10 +330,11 @@ Report Doctor::evaluate(const Engine& engine, const ParsedCommand& command, cons
     if (phase.empty()) notes.push_back(text);
   for (const std::string& text : e.later) notes.push_back("the next error would be: " + text);
   report.engine["notes"] = notes;
+  report.engine["later_errors"] = e.later;
   Json resolved = Json::object();
   for (const auto& [name, value] : engine.resolved) resolved[name] = value.evaluate(e.scope);
   report.engine["resolved"] = resolved;
-  report.scope = e.scope.all();
+  report.scope = e.scope.take();
   return report;
 }
 

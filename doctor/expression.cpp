@@ -11,6 +11,23 @@ const Json kNull;
 constexpr int kMaxDepth = 64;  // descriptions can come from --data; a deep text must not exhaust the stack
 }  // namespace
 
+bool Scope::has(std::string_view name) const {
+  const size_t dot = name.rfind('.');
+  const Json& holder = dot == std::string_view::npos ? values_ : get(name.substr(0, dot));
+  return holder.is_object() && holder.contains(std::string(dot == std::string_view::npos ? name : name.substr(dot + 1)));
+}
+
+const Json& Scope::get(const std::vector<std::string>& path) const {
+  const Json* at = &values_;
+  for (const std::string& part : path) {
+    if (!at->is_object()) return kNull;
+    const auto found = at->find(part);
+    if (found == at->end()) return kNull;
+    at = &*found;
+  }
+  return *at;
+}
+
 const Json& Scope::get(std::string_view name) const {
   const Json* at = &values_;
   while (true) {
@@ -113,6 +130,8 @@ std::string fill(std::string_view text, const Scope& scope) {
     });
     if (!is_name) {
       out += text.substr(open, close - open + 1);
+    } else if (!scope.has(name)) {
+      out += "...";
     } else {
       const Json& value = scope.get(name);
       out += repr && value.is_string() ? "'" + value.get<std::string>() + "'" : to_text(value);
@@ -151,7 +170,8 @@ enum class Op {
 struct Expression::Node {
   Op op = Op::kLiteral;
   Json value;        // literal
-  std::string name;  // name or function
+  std::string name;               // name or function
+  std::vector<std::string> path;  // a name's parts
   std::vector<std::shared_ptr<const Node>> arguments;
 };
 
@@ -325,6 +345,11 @@ class Parser {
       node->arguments = list(')');
     } else {
       node->op = Op::kName;
+      for (size_t begin = 0; begin <= name.size();) {
+        const size_t dot = std::min(name.find('.', begin), name.size());
+        node->path.push_back(name.substr(begin, dot - begin));
+        begin = dot + 1;
+      }
     }
     return node;
   }
@@ -421,13 +446,24 @@ Json call(const std::string& name, const std::vector<Json>& a) {
   return nullptr;
 }
 
+bool truth_of(const Expression::Node& node, const Scope& scope);
+Json evaluate_node(const Expression::Node& node, const Scope& scope);
+
+// Calls `use` with a node's value, without copying names and literals.
+template <typename Use>
+bool with_value(const Expression::Node& node, const Scope& scope, const Use& use) {
+  if (node.op == Op::kLiteral) return use(node.value);
+  if (node.op == Op::kName) return use(scope.get(node.path));
+  return use(evaluate_node(node, scope));
+}
+
 Json evaluate_node(const Expression::Node& node, const Scope& scope) {
   const auto value = [&](size_t i) { return evaluate_node(*node.arguments[i], scope); };
   switch (node.op) {
     case Op::kLiteral:
       return node.value;
     case Op::kName:
-      return scope.get(node.name);
+      return scope.get(node.path);
     case Op::kList: {
       Json out = Json::array();
       for (size_t i = 0; i < node.arguments.size(); ++i) out.push_back(value(i));
@@ -439,13 +475,13 @@ Json evaluate_node(const Expression::Node& node, const Scope& scope) {
       return call(node.name, values);
     }
     case Op::kNot:
-      return !is_true(value(0));
+      return !truth_of(*node.arguments[0], scope);
     case Op::kNegate:
       return arithmetic(Op::kSubtract, 0, value(0));
     case Op::kAnd:
-      return is_true(value(0)) && is_true(value(1));
+      return truth_of(*node.arguments[0], scope) && truth_of(*node.arguments[1], scope);
     case Op::kOr:
-      return is_true(value(0)) || is_true(value(1));
+      return truth_of(*node.arguments[0], scope) || truth_of(*node.arguments[1], scope);
     case Op::kCoalesce: {
       Json first = value(0);
       return first.is_null() ? value(1) : first;
@@ -453,10 +489,20 @@ Json evaluate_node(const Expression::Node& node, const Scope& scope) {
     case Op::kChoice:
       return is_true(value(0)) ? value(1) : value(2);
     case Op::kEqual:
-      return value(0) == value(1);
-    case Op::kNotEqual:
-      return value(0) != value(1);
+    case Op::kNotEqual: {
+      const bool equal = with_value(*node.arguments[0], scope, [&](const Json& a) {
+        return with_value(*node.arguments[1], scope, [&](const Json& b) { return a == b; });
+      });
+      return equal == (node.op == Op::kEqual);
+    }
     case Op::kIn: {
+      const Expression::Node& set = *node.arguments[1];
+      if (set.op == Op::kList)  // the usual form, [a, b]
+        return with_value(*node.arguments[0], scope, [&](const Json& item) {
+          return std::any_of(set.arguments.begin(), set.arguments.end(), [&](const NodePtr& member) {
+            return with_value(*member, scope, [&](const Json& other) { return item == other; });
+          });
+        });
       const Json item = value(0), list = value(1);
       if (list.is_object()) return item.is_string() && list.contains(item.get<std::string>());
       return list.is_array() && std::find(list.begin(), list.end(), item) != list.end();
@@ -476,6 +522,10 @@ Json evaluate_node(const Expression::Node& node, const Scope& scope) {
   }
 }
 
+bool truth_of(const Expression::Node& node, const Scope& scope) {
+  return with_value(node, scope, [](const Json& value) { return is_true(value); });
+}
+
 void collect(const Expression::Node& node, std::vector<std::string>& names) {
   if (node.op == Op::kName) names.push_back(node.name);
   for (const NodePtr& argument : node.arguments) collect(*argument, names);
@@ -486,11 +536,12 @@ void collect(const Expression::Node& node, std::vector<std::string>& names) {
 Expression Expression::parse(std::string_view text) {
   Expression expression;
   expression.root_ = Parser(text).parse();
+  expression.text_ = std::string(text);
   return expression;
 }
 
 Json Expression::evaluate(const Scope& scope) const { return root_ ? evaluate_node(*root_, scope) : Json(true); }
-bool Expression::truth(const Scope& scope) const { return is_true(evaluate(scope)); }
+bool Expression::truth(const Scope& scope) const { return !root_ || truth_of(*root_, scope); }
 
 std::vector<std::string> Expression::names() const {
   std::vector<std::string> names;

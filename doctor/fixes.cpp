@@ -9,8 +9,10 @@ namespace kda::doctor {
 namespace {
 
 constexpr size_t kMaxFixes = 5;
-constexpr size_t kMaxEdits = 48;    // single edits considered
-constexpr size_t kMaxChecked = 2500;  // commands checked, which bounds the time
+constexpr size_t kMaxEdits = 48;  // single edits considered
+// The search's width and depth bound its time: some 400 commands checked at most.
+constexpr size_t kBeam = 2;
+constexpr size_t kMaxDepth = 5;
 
 struct Change {
   std::vector<std::pair<std::string, std::string>> set;
@@ -26,7 +28,7 @@ std::vector<std::string> apply(const Engine& engine, const Change& change, std::
   const auto parse = [&] {
     ParsedCommand command;
     find_launcher(words, engine.launchers, command);
-    parse_options(engine.options, engine.other_options, command);
+    parse_options(engine.options, engine.option_index, command);
     return command;
   };
   const auto same = [&](const OptionUse& use, const std::string& flag) {
@@ -115,49 +117,61 @@ void Doctor::find_fixes(const Engine& engine, const ParsedCommand& command, cons
     if (edits.size() < kMaxEdits && edit.when.truth(scope))
       edits.push_back({edit.set, edit.unset, edit.environment, edit.why, edit.cost});
 
-  struct Found {
+  // A command on the way to a fix: what was changed, and how much is still wrong with it.
+  struct State {
+    std::vector<size_t> chosen;
     Fix fix;
-    double cost;
-  };
-  std::vector<Found> found;
-  std::set<std::vector<std::string>> seen;
-  size_t checked = 0;
-  const auto try_edits = [&](const std::vector<size_t>& chosen) {
-    std::vector<std::string> words = command.words, changes;
-    std::string why;
+    int trouble = 0;
     double cost = 0;
-    for (const size_t index : chosen) {
-      const auto more = apply(engine, edits[index], words);
-      if (more.empty()) return;
-      changes.insert(changes.end(), more.begin(), more.end());
-      why += (why.empty() ? "" : "; ") + fill(edits[index].why, scope);
-      cost += edits[index].cost;
+  };
+  const auto trouble_of = [](const Report& answer) {
+    int trouble = 0;
+    for (const PhaseReport& phase : answer.phases)
+      trouble += phase.outcome == "refused" || phase.outcome == "wrong" ? 4 : phase.outcome == "falls_back" ? 2
+                 : phase.outcome == "unknown"                              ? 1
+                                                                           : 0;
+    return trouble + 4 * static_cast<int>(answer.engine["later_errors"].size());
+  };
+  std::vector<State> found, beam(1);
+  beam[0].fix.command = command.words;
+  std::set<std::vector<std::string>> seen;
+  // Depth by depth: all single changes, then further changes to the most promising commands, until something runs.
+  for (size_t depth = 0; depth < kMaxDepth && !beam.empty(); ++depth) {
+    std::vector<State> next;
+    for (const State& state : beam) {
+      for (size_t index = 0; index < edits.size(); ++index) {
+        if (std::find(state.chosen.begin(), state.chosen.end(), index) != state.chosen.end()) continue;
+        State candidate = state;
+        const auto changes = apply(engine, edits[index], candidate.fix.command);
+        if (changes.empty() || !seen.insert(candidate.fix.command).second) continue;
+        candidate.chosen.push_back(index);
+        candidate.fix.changes.insert(candidate.fix.changes.end(), changes.begin(), changes.end());
+        candidate.fix.why += (candidate.fix.why.empty() ? "" : "; ") + fill(edits[index].why, scope);
+        candidate.cost += 10 + edits[index].cost;
+        ParsedCommand changed;
+        if (find_launcher(candidate.fix.command, engine.launchers, changed) < 0) continue;
+        parse_options(engine.options, engine.option_index, changed);
+        const Report answer = evaluate(engine, changed, base);
+        candidate.fix.verdict = answer.verdict;
+        candidate.trouble = trouble_of(answer);
+        if (answer.verdict == "runs" || (answer.verdict == "degraded" && report.verdict == "fails")) found.push_back(candidate);
+        next.push_back(std::move(candidate));
+      }
     }
-    if (!seen.insert(words).second || ++checked > kMaxChecked) return;
-    ParsedCommand changed;
-    if (find_launcher(words, engine.launchers, changed) < 0) return;
-    parse_options(engine.options, engine.other_options, changed);
-    const Report answer = evaluate(engine, changed, base);
-    const bool better = answer.verdict == "runs" || (answer.verdict == "degraded" && report.verdict == "fails");
-    if (!better) return;
-    found.push_back({{words, changes, why, answer.verdict},
-                     (answer.verdict == "runs" ? 0 : 100) + 10.0 * static_cast<double>(chosen.size()) + cost});
-  };
-  const auto any_runs = [&] {
-    return std::any_of(found.begin(), found.end(), [](const Found& f) { return f.fix.verdict == "runs"; });
-  };
-  for (size_t a = 0; a < edits.size(); ++a) try_edits({a});
-  if (!any_runs())
-    for (size_t a = 0; a < edits.size(); ++a)
-      for (size_t b = a + 1; b < edits.size(); ++b) try_edits({a, b});
-  if (!any_runs())
-    for (size_t a = 0; a < edits.size(); ++a)
-      for (size_t b = a + 1; b < edits.size(); ++b)
-        for (size_t c = b + 1; c < edits.size() && checked < kMaxChecked; ++c) try_edits({a, b, c});
-  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.cost < b.cost; });
-  for (const Found& item : found) {
+    if (std::any_of(found.begin(), found.end(), [](const State& f) { return f.fix.verdict == "runs"; })) break;
+    std::stable_sort(next.begin(), next.end(), [](const State& a, const State& b) {
+      return a.trouble != b.trouble ? a.trouble < b.trouble : a.cost < b.cost;
+    });
+    if (next.size() > kBeam) next.resize(kBeam);
+    beam = std::move(next);
+  }
+  std::stable_sort(found.begin(), found.end(), [](const State& a, const State& b) {
+    const bool a_runs = a.fix.verdict == "runs", b_runs = b.fix.verdict == "runs";
+    return a_runs != b_runs ? a_runs : a.cost < b.cost;
+  });
+  for (const State& item : found) {
     if (report.fixes.size() >= kMaxFixes) break;
-    if (item.fix.verdict != "runs" && any_runs()) continue;
+    if (item.fix.verdict != "runs" && found.front().fix.verdict == "runs") break;
     report.fixes.push_back(item.fix);
   }
 }

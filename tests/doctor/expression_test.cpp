@@ -57,7 +57,9 @@ TEST(Expression, Fill) {
   Scope scope;
   scope.set("opt.x", 4);
   scope.set("dtype", "bfloat16");
-  EXPECT_EQ(fill("x={opt.x} {dtype!r} {missing} {not a name} {", scope), "x=4 'bfloat16' None {not a name} {");
+  scope.set("opt.none", nullptr);
+  EXPECT_EQ(fill("x={opt.x} {dtype!r} {missing} {opt.none!r} {not a name} {", scope),
+            "x=4 'bfloat16' ... None {not a name} {");
 }
 
 }  // namespace
