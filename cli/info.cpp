@@ -1,11 +1,13 @@
 // kda info: what this machine and this build can do.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/context.h"
+#include "cli/selftest.h"
 
 namespace kda::cli {
 namespace {
@@ -14,6 +16,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   int threads = 0;
+  bool self_test = false;
 };
 
 std::string text_of(const Json& object, const char* key) {
@@ -50,19 +53,54 @@ void print_table(const Json& machine) {
   }
 }
 
+// Compares every kernel of the machine's usable backends with the reference. Fills `results`; true if all are right.
+bool run_self_test(const kda_context* context, const Json& machine, bool quiet, Json* results) {
+  bool all = true;
+  for (const Json& kernel : list_of(machine, "kernels")) {
+    const std::string backend = text_of(kernel, "backend");
+    const auto usable = [&](const Json& row) {
+      return text_of(row, "name") == backend && row.value("available", false);
+    };
+    const Json& backends = list_of(machine, "backends");
+    if (backend != "cpu" || std::none_of(backends.begin(), backends.end(), usable)) continue;
+    bool ran = false;
+    for (const SelfTestResult& result :
+         self_test(context, text_of(kernel, "name"), text_of(kernel, "operation"), backend_from_name(backend))) {
+      ran = ran || result.ran;
+      all = all && (result.pass || !result.ran);
+      const char* verdict = !result.ran ? "not served" : result.pass ? "pass" : "FAIL";
+      results->push_back({{"kernel", result.kernel},
+                          {"operation", result.operation},
+                          {"shape", result.shape},
+                          {"ran", result.ran},
+                          {"pass", result.pass},
+                          {"error_over_limit", result.error},
+                          {"detail", result.detail}});
+      if (quiet) continue;
+      fmt::print("self-test     {:<28} {:<24} {:<10} error/limit {:.3f}{}{}\n", result.kernel, result.shape, verdict,
+                 result.error, result.detail.empty() ? "" : "  ", result.detail);
+    }
+    all = all && ran;  // a kernel that no shape reaches has not been tested
+  }
+  return all;
+}
+
 int run_info(const Options& options, const Call& call) {
   const io::Result<ContextPointer> context = open_context(options.threads, "", /*with_cuda=*/true);
   if (!context) return call.fail(context.error());
   const io::Result<std::string> description = describe_context(context->get());
   if (!description) return call.fail(description.error());
-  const Json machine = Json::parse(*description, nullptr, /*allow_exceptions=*/false);
+  Json machine = Json::parse(*description, nullptr, /*allow_exceptions=*/false);
   if (!machine.is_object()) return call.fail("the library's description of the machine is no JSON object");
-  if (call.json) {
-    print_json(machine);
-  } else {
-    print_table(machine);
+  if (!call.json) print_table(machine);
+  bool right = true;
+  if (options.self_test) {
+    Json results = Json::array();
+    right = run_self_test(context->get(), machine, call.json, &results);
+    machine["self_test"] = {{"pass", right}, {"results", results}};
   }
-  return kDone;
+  if (call.json) print_json(machine);
+  return right ? kDone : kAnswerIsNo;
 }
 
 }  // namespace
@@ -70,6 +108,7 @@ int run_info(const Options& options, const Call& call) {
 Action add_info(CLI::App& command) {
   auto options = std::make_shared<Options>();
   add_threads_option(command, options->threads);
+  command.add_flag("--self-test", options->self_test, "Compare every cpu kernel with the reference on a few shapes");
   return [options](const Call& call) { return run_info(*options, call); };
 }
 

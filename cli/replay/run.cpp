@@ -421,9 +421,11 @@ class Runner {
 
 }  // namespace
 
-io::Result<PreparedPlan> prepare(const Case& replay, const kda_context* context, int backend, int numerics) {
+io::Result<PreparedPlan> prepare(const Case& replay, const kda_context* context, int backend, int numerics,
+                                 const char* kernels) {
   const auto fail = [&](const std::string& text) { return io::Error{io::printable(replay.file.path()) + ": " + text}; };
   kda_problem problem = problem_of(replay, backend, numerics);
+  problem.kernels = kernels;
   io::Result<PreparedPlan> prepared = make_plan(context, problem);
   if (!prepared) return fail(prepared.error());
   // Records tell their plan's max_nodes only by their size: find it where the file does not say.

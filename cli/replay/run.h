@@ -44,7 +44,9 @@ class CallMemory {
 };
 
 // Plans a case for one backend and numerics, or says why not.
-io::Result<PreparedPlan> prepare(const Case& replay, const kda_context* context, int backend, int numerics);
+// kernels: forced ones as in kda_problem, or null.
+io::Result<PreparedPlan> prepare(const Case& replay, const kda_context* context, int backend, int numerics,
+                                 const char* kernels = nullptr);
 
 io::Result<Outputs> run(const Case& replay, const PreparedPlan& prepared, CallMemory& memory);
 
