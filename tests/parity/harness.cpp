@@ -82,7 +82,12 @@ const std::vector<Target>& all_targets() {
 }
 
 const kda_context* context_for(const Target& target, int threads) {
-  static std::map<std::pair<std::string, int>, kda_context*> contexts;
+  struct Contexts : std::map<std::pair<std::string, int>, kda_context*> {
+    ~Contexts() {
+      for (const auto& entry : *this) kda_context_destroy(entry.second);
+    }
+  };
+  static Contexts contexts;
   kda_context*& context = contexts[{target.name(), threads}];
   if (context == nullptr) {
     kda_context_options options{};
