@@ -9,8 +9,9 @@
 #include "cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
+KDA_BEFORE_BODY
 namespace kda::cpu {
-namespace HWY_NAMESPACE {
+namespace KDA_TARGET_NAMESPACE {
 
 void ConvStep(const ConvStepArgs& args) {
   for (int64_t c = 0; c < args.channels; c += kLanes) {
@@ -62,7 +63,7 @@ void JoinTaps(const float* const* from, int width, int64_t channels, float* to) 
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
-}  // namespace HWY_NAMESPACE
+}  // namespace KDA_TARGET_NAMESPACE
 }  // namespace kda::cpu
 HWY_AFTER_NAMESPACE();
 #endif

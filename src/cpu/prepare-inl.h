@@ -10,8 +10,9 @@
 #include "cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
+KDA_BEFORE_BODY
 namespace kda::cpu {
-namespace HWY_NAMESPACE {
+namespace KDA_TARGET_NAMESPACE {
 
 template <class From>
 void WidenFrom(const std::byte* from, DType dtype, int64_t count, float* to) {
@@ -113,7 +114,7 @@ void Prepare(const PrepareArgs& args) {
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
-}  // namespace HWY_NAMESPACE
+}  // namespace KDA_TARGET_NAMESPACE
 }  // namespace kda::cpu
 HWY_AFTER_NAMESPACE();
 #endif

@@ -15,8 +15,9 @@
 #include "hwy/cache_control.h"
 
 HWY_BEFORE_NAMESPACE();
+KDA_BEFORE_BODY
 namespace kda::cpu {
-namespace HWY_NAMESPACE {
+namespace KDA_TARGET_NAMESPACE {
 
 constexpr int kBlockRows = kLanes > 1 ? kLanes / 2 : 4;
 
@@ -139,7 +140,7 @@ void Step(const StepArgs& args) {
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
-}  // namespace HWY_NAMESPACE
+}  // namespace KDA_TARGET_NAMESPACE
 }  // namespace kda::cpu
 HWY_AFTER_NAMESPACE();
 #endif

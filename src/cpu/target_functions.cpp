@@ -8,6 +8,7 @@
 #include "cpu/conv_step-inl.h"
 #include "cpu/prepare-inl.h"
 #include "cpu/state_step-inl.h"
+#include "cpu/target_avx512_bf16.h"
 #include "cpu/targets.h"
 #include "cpu/vector-inl.h"
 #include "hwy/highway.h"
@@ -70,25 +71,33 @@ constexpr Target kTargets[] = {
     {HWY_AVX3, &N_AVX3::kFunctions},
 #endif
 };
-constexpr int kTargetCount = static_cast<int>(std::size(kTargets));
+constexpr int kHighwayTargets = static_cast<int>(std::size(kTargets));
 
 }  // namespace
 
-const TargetFunctions& target_functions(int target) { return *kTargets[target].functions; }
+const TargetFunctions& target_functions(int target) {
+#if KDA_WITH_AVX512_BF16
+  if (target == kHighwayTargets) return avx512_bf16_functions();
+#endif
+  return *kTargets[target].functions;
+}
 
 }  // namespace cpu
 
-int cpu_target_count() { return cpu::kTargetCount; }
-const char* cpu_target_name(int target) { return cpu::kTargets[target].functions->name; }
+int cpu_target_count() { return cpu::kHighwayTargets + KDA_WITH_AVX512_BF16; }
+const char* cpu_target_name(int target) { return cpu::target_functions(target).name; }
 
 bool cpu_target_available(int target) {
-  if (target < 0 || target >= cpu::kTargetCount) return false;
+  if (target < 0 || target >= cpu_target_count()) return false;
+#if KDA_WITH_AVX512_BF16
+  if (target == cpu::kHighwayTargets) return cpu::avx512_bf16_available();
+#endif
   const int64_t bit = cpu::kTargets[target].bit;
   return (bit & (HWY_STATIC_TARGET | HWY_SCALAR | HWY_EMU128)) != 0 || (hwy::SupportedTargets() & bit) != 0;
 }
 
 int cpu_best_target() {
-  int best = cpu::kTargetCount - 1;
+  int best = cpu_target_count() - 1;
   while (best > 0 && !cpu_target_available(best)) --best;
   return best;
 }

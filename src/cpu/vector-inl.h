@@ -12,9 +12,17 @@
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 
+// A file that compiles the bodies for more than Highway knows of sets these (target_avx512_bf16.cpp).
+#ifndef KDA_TARGET_NAMESPACE
+#define KDA_TARGET_NAMESPACE HWY_NAMESPACE
+#define KDA_BEFORE_BODY
+#define KDA_HAS_BF16_ROUNDING 0
+#endif
+
 HWY_BEFORE_NAMESPACE();
+KDA_BEFORE_BODY
 namespace kda::cpu {
-namespace HWY_NAMESPACE {
+namespace KDA_TARGET_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -49,6 +57,7 @@ using I32 = hn::RebindToSigned<F>;
 
 HWY_INLINE VF FromBf16Bits(hn::Vec<U32> bits) { return hn::BitCast(F(), hn::ShiftLeft<16>(bits)); }
 
+#if !KDA_HAS_BF16_ROUNDING
 // Bits of v rounded to bf16, nearest even, in the low half of each lane.
 HWY_INLINE hn::Vec<U32> ToBf16Bits(VF v) {
   const U32 d;
@@ -58,15 +67,23 @@ HWY_INLINE hn::Vec<U32> ToBf16Bits(VF v) {
   const auto nan = hn::Or(high, hn::Set(d, 0x40u));
   return hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(v)), nan, rounded);
 }
+#endif
 
 HWY_INLINE VF LoadVector(const Bf16* from) {
   const auto half = hn::LoadU(U16(), reinterpret_cast<const uint16_t*>(from));
   return FromBf16Bits(hn::PromoteTo(U32(), half));
 }
+#if KDA_HAS_BF16_ROUNDING
+HWY_INLINE hn::Vec<U16> ToBf16(VF v) {
+  return hn::Vec<U16>{reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v.raw))};  // nearest even; subnormals become 0
+}
+HWY_INLINE void StoreVector(VF v, Bf16* to) { hn::StoreU(ToBf16(v), U16(), reinterpret_cast<uint16_t*>(to)); }
+#else
 HWY_INLINE void StoreVector(VF v, Bf16* to) {
   const auto bits = hn::BitCast(I32(), ToBf16Bits(v));  // at most 0xffff: the saturating DemoteTo keeps every bit
   hn::StoreU(hn::DemoteTo(U16(), bits), U16(), reinterpret_cast<uint16_t*>(to));
 }
+#endif
 
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
 HWY_INLINE VF LoadVector(const Fp16* from) {
@@ -91,7 +108,11 @@ HWY_INLINE void StoreVector(VF v, Fp16* to) {
 
 // The value that StoreVector(v, T*) leaves to a later load.
 HWY_INLINE VF Rounded(VF v, const float*) { return v; }
+#if KDA_HAS_BF16_ROUNDING
+HWY_INLINE VF Rounded(VF v, const Bf16*) { return FromBf16Bits(hn::PromoteTo(U32(), ToBf16(v))); }
+#else
 HWY_INLINE VF Rounded(VF v, const Bf16*) { return FromBf16Bits(ToBf16Bits(v)); }
+#endif
 
 // Keeps a loaded vector in a register. GCC would rather fold the load into every use: twice the loads, in loops that
 // the load ports bound.
@@ -149,7 +170,7 @@ HWY_INLINE VF Softplus(VF x) {
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
-}  // namespace HWY_NAMESPACE
+}  // namespace KDA_TARGET_NAMESPACE
 }  // namespace kda::cpu
 HWY_AFTER_NAMESPACE();
 #endif
