@@ -84,7 +84,7 @@ class Generator {
   io::Outcome decode() {
     const Timer timer(result_.stats.decode_seconds);
     while (!done_ && !interrupted()) {
-      const io::Outcome outcome = drafter_ != nullptr ? round() : step();
+      io::Outcome outcome = drafter_ != nullptr ? round() : step();
       if (!outcome) return outcome;
     }
     return io::Done{};
@@ -134,7 +134,7 @@ class Generator {
       const std::span<const float> features = rows->features_row(node);
       path_features_.insert(path_features_.end(), features.begin(), features.end());
     }
-    const io::Outcome accepted = target_.accept(path_.back());
+    io::Outcome accepted = target_.accept(path_.back());
     if (!accepted) return accepted;
     drafter_->observe(path_tokens_, path_features_);
     return io::Done{};
