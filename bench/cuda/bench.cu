@@ -224,7 +224,7 @@ void bench_decode_rows(int64_t N, int H, DType state) {
     args.form = cuda::make_form(l.p, false, false);
     constexpr int kBlockRows = cuda::kDecodeWarps * 4 * R;
     args.splits = (128 + kBlockRows - 1) / kBlockRows;
-    must(cuda::launch<cuda::decode_kernel<T, StateLayout::vk, 128, R, false>>(
+    must(cuda::launch<cuda::decode_kernel<T, StateLayout::vk, 128, R, cuda::FixedIo<DType::bf16>>>(
              N * H * args.splits, 1, cuda::kDecodeWarps * cuda::kWarp, 0, on(s), args),
          "decode");
   });
@@ -347,6 +347,10 @@ int main(int argc, char** argv) {
       }
     }
   }
+  // one shape each, for profilers
+  if (argc > 1 && wants("one_verify")) bench_verify(32, 32, 128, DType::fp32, 16, Numerics::exact, false, false);
+  if (argc > 1 && wants("one_decode")) bench_decode(32, 32, 128, DType::fp32);
+  if (argc > 1 && wants("one_decode_bf16")) bench_decode(32, 32, 128, DType::bf16);
   if (wants("commit")) {
     for (const DType s : kStates) {
       bench_commit(32, 32, 128, s, Numerics::exact);

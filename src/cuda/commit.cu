@@ -24,11 +24,12 @@ Status launch_commit(const Problem& p, CommitArgs& args, int layers, const Execu
     if (padded <= 128) return launch_as<T, StateLayout::kv, 128, 4, true>(p, args, layers, execution);
     return launch_as<T, StateLayout::kv, 256, 4, true>(p, args, layers, execution);
   }
-  const bool plain = !args.snapshots.rows.present() && args.dst.dtype == p.state &&
-                     (!args.state.present() || is_aligned(args.state)) && (!args.dst.present() || is_aligned(args.dst));
+  const bool plain = p.key_dim == padded && p.value_dim % 64 == 0 && !args.snapshots.rows.present() &&
+                     args.dst.dtype == p.state && (!args.state.present() || is_aligned(args.state)) &&
+                     (!args.dst.present() || is_aligned(args.dst));
   if (padded == 64 && plain) return launch_as<T, StateLayout::vk, 64, 4, false>(p, args, layers, execution);
   if (padded <= 128) {
-    if (plain) return launch_as<T, StateLayout::vk, 128, 4, false>(p, args, layers, execution);
+    if (plain && padded == 128) return launch_as<T, StateLayout::vk, 128, 4, false>(p, args, layers, execution);
     return launch_as<T, StateLayout::vk, 128, 2, true>(p, args, layers, execution);
   }
   return launch_as<T, StateLayout::vk, 256, 2, true>(p, args, layers, execution);

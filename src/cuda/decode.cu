@@ -12,31 +12,33 @@ namespace {
 // From this many units on (rows times value heads of the plan) a warp takes 16 rows, else 8.
 constexpr int64_t kManyDecodeUnits = 96;
 
-template <class T, StateLayout Layout, int KP, int R, bool General>
+template <class T, StateLayout Layout, int KP, int R, class Io>
 Status launch_as(const Problem& p, DecodeArgs& args, const Execution& execution) {
   constexpr int kBlockRows = kDecodeWarps * 4 * R;
   args.splits = (p.value_dim + kBlockRows - 1) / kBlockRows;
-  return launch<decode_kernel<T, Layout, KP, R, General>>(args.rows.count * p.value_heads * args.splits, 1,
-                                                          kDecodeWarps * kWarp, 0, execution, args);
+  return launch<decode_kernel<T, Layout, KP, R, Io>>(args.rows.count * p.value_heads * args.splits, 1,
+                                                     kDecodeWarps * kWarp, 0, execution, args);
 }
 
 template <class T>
 Status launch_decode(const Problem& p, DecodeArgs& args, const Execution& execution) {
   const int padded = padded_key_dim(p.key_dim);
   if (p.state_layout == StateLayout::kv) {
-    if (padded <= 128) return launch_as<T, StateLayout::kv, 128, 4, true>(p, args, execution);
-    return launch_as<T, StateLayout::kv, 256, 4, true>(p, args, execution);
+    if (padded <= 128) return launch_as<T, StateLayout::kv, 128, 4, AnyIo>(p, args, execution);
+    return launch_as<T, StateLayout::kv, 256, 4, AnyIo>(p, args, execution);
   }
   const bool plain = args.dst.dtype == p.state && (!args.state.present() || is_aligned(args.state)) &&
                      (!args.dst.present() || is_aligned(args.dst));
   const bool many = p.max_rows * p.value_heads >= kManyDecodeUnits;
-  if (padded == 64 && plain) return launch_as<T, StateLayout::vk, 64, 4, false>(p, args, execution);
+  if (padded == 64 && plain && is_fixed_bf16(p, args.tokens, 64))
+    return launch_as<T, StateLayout::vk, 64, 4, FixedIo<DType::bf16>>(p, args, execution);
   if (padded <= 128) {
-    if (plain && many) return launch_as<T, StateLayout::vk, 128, 4, false>(p, args, execution);
-    if (plain) return launch_as<T, StateLayout::vk, 128, 2, false>(p, args, execution);
-    return launch_as<T, StateLayout::vk, 128, 2, true>(p, args, execution);
+    const bool fixed = plain && padded == 128 && is_fixed_bf16(p, args.tokens, 64);
+    if (fixed && many) return launch_as<T, StateLayout::vk, 128, 4, FixedIo<DType::bf16>>(p, args, execution);
+    if (fixed) return launch_as<T, StateLayout::vk, 128, 2, FixedIo<DType::bf16>>(p, args, execution);
+    return launch_as<T, StateLayout::vk, 128, 2, AnyIo>(p, args, execution);
   }
-  return launch_as<T, StateLayout::vk, 256, 2, true>(p, args, execution);
+  return launch_as<T, StateLayout::vk, 256, 2, AnyIo>(p, args, execution);
 }
 
 }  // namespace

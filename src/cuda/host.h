@@ -41,6 +41,19 @@ inline bool is_aligned(const StatePool& pool) {
          stride % kPoolAlignment == 0 && pool.layers.stride % kPoolAlignment == 0;
 }
 
+// FixedIo<bf16> can read these tensors (see device/access.cuh); block_rows: value rows of a block.
+inline bool is_fixed_bf16(const Problem& p, const TokenInputs& t, int64_t block_rows) {
+  const auto aligned = [](const TokenView& v) {
+    return reinterpret_cast<uintptr_t>(v.data) % 8 == 0 && v.token_stride % 4 == 0 && v.head_stride % 4 == 0;
+  };
+  const auto parameter = [](const VectorView& v) {
+    return !v.present() || (v.dtype == DType::fp32 && reinterpret_cast<uintptr_t>(v.data) % 16 == 0);
+  };
+  return p.io == DType::bf16 && p.gate_input == DType::bf16 && p.beta_input == DType::bf16 &&
+         (p.key_dim == 64 || p.key_dim == 128) && p.value_dim % block_rows == 0 && aligned(t.q) && aligned(t.k) &&
+         aligned(t.v) && aligned(t.a) && parameter(t.A_log) && parameter(t.dt_bias);
+}
+
 inline int padded_key_dim(int K) { return K <= 64 ? 64 : K <= 128 ? 128 : 256; }
 
 // Launches `Kernel`; shared memory above the default is asked for once per device.

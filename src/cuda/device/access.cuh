@@ -65,12 +65,13 @@ struct Raw4 {
 __device__ inline uint32_t load_bits16(const std::byte* p) { return *reinterpret_cast<const uint16_t*>(p); }
 __device__ inline uint32_t load_bits32(const std::byte* p) { return *reinterpret_cast<const uint32_t*>(p); }
 
-// One access where the address allows it, else one by one.
+// One access where the address allows it (always, if Aligned), else one by one.
+template <bool Aligned = false>
 __device__ inline Raw4 load4_raw(const std::byte* base, DType dtype, int64_t i) {
   Raw4 raw;
   if (dtype == DType::fp32) {
     const std::byte* p = base + i * 4;
-    if ((reinterpret_cast<uintptr_t>(p) & 15) == 0) {
+    if (Aligned || (reinterpret_cast<uintptr_t>(p) & 15) == 0) {
       const uint4 x = *reinterpret_cast<const uint4*>(p);
       raw.bits[0] = x.x, raw.bits[1] = x.y, raw.bits[2] = x.z, raw.bits[3] = x.w;
     } else {
@@ -80,7 +81,7 @@ __device__ inline Raw4 load4_raw(const std::byte* base, DType dtype, int64_t i) 
   } else {
     const std::byte* p = base + i * 2;
     raw.bits[2] = raw.bits[3] = 0;
-    if ((reinterpret_cast<uintptr_t>(p) & 7) == 0) {
+    if (Aligned || (reinterpret_cast<uintptr_t>(p) & 7) == 0) {
       const uint2 x = *reinterpret_cast<const uint2*>(p);
       raw.bits[0] = x.x, raw.bits[1] = x.y;
     } else {
@@ -100,8 +101,9 @@ __device__ inline float4 to_float4(const Raw4& raw, DType dtype) {
   return {a.x, a.y, b.x, b.y};
 }
 
+template <bool Aligned = false>
 __device__ inline float4 load4(const std::byte* base, DType dtype, int64_t i) {
-  return to_float4(load4_raw(base, dtype, i), dtype);
+  return to_float4(load4_raw<Aligned>(base, dtype, i), dtype);
 }
 
 __device__ inline uint32_t load_element_raw(const std::byte* base, DType dtype, int64_t i) {
@@ -111,15 +113,16 @@ __device__ inline float to_float(uint32_t raw, DType dtype) {
   return dtype == DType::fp32 ? __uint_as_float(raw) : unpack(raw, dtype).x;
 }
 
+template <bool Aligned = false>
 __device__ inline void store4(std::byte* base, DType dtype, int64_t i, float4 x) {
   const int64_t bytes = dtype == DType::fp32 ? 4 : 2;
   std::byte* p = base + i * bytes;
   if (dtype == DType::fp32) {
-    if ((reinterpret_cast<uintptr_t>(p) & 15) == 0) {
+    if (Aligned || (reinterpret_cast<uintptr_t>(p) & 15) == 0) {
       *reinterpret_cast<float4*>(p) = x;
       return;
     }
-  } else if ((reinterpret_cast<uintptr_t>(p) & 7) == 0) {
+  } else if (Aligned || (reinterpret_cast<uintptr_t>(p) & 7) == 0) {
     *reinterpret_cast<uint2*>(p) = {pack(x.x, x.y, dtype), pack(x.z, x.w, dtype)};
     return;
   }
@@ -128,6 +131,21 @@ __device__ inline void store4(std::byte* base, DType dtype, int64_t i, float4 x)
   store_element(base, dtype, i + 2, x.z);
   store_element(base, dtype, i + 3, x.w);
 }
+
+// How a kernel reads the tokens' tensors. AnyIo: dtypes and alignment known at run time, head sizes padded.
+struct AnyIo {
+  static constexpr bool kFixed = false;
+  __device__ static constexpr DType token(DType given) { return given; }
+  __device__ static constexpr DType parameter(DType given) { return given; }
+};
+// Every token tensor of dtype D with 8-byte aligned rows (16-byte for fp32), fp32 parameters, K as compiled, V a
+// multiple of the block's rows.
+template <DType D>
+struct FixedIo {
+  static constexpr bool kFixed = true;
+  __device__ static constexpr DType token(DType) { return D; }
+  __device__ static constexpr DType parameter(DType) { return DType::fp32; }
+};
 
 __device__ inline void raise_status(uint32_t* status, uint32_t bits) {
   if (status != nullptr && bits != 0) atomicOr(status, bits);

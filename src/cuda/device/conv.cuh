@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/device/draft.cuh"
+#include "cuda/device/numerics.cuh"
 #include "cuda/device/snapshots.cuh"
 
 namespace kda::cuda {
@@ -87,7 +88,7 @@ struct ConvTaps {
       if (i >= skip) sum = __fmaf_rn(w[i], window.x[i], sum);
     }
     sum = __fadd_rn(__fmaf_rn(w[kMaxWindow], newest, sum), bias);
-    return __fdividef(sum, __fadd_rn(1.0f, expf(-sum)));
+    return __fmul_rn(sum, sigmoid(sum));
   }
 };
 

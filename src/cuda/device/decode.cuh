@@ -18,13 +18,13 @@ struct DecodeArgs {
   uint32_t* status;
 };
 
-// General: pools of any alignment, and a destination of another dtype.
-template <class T, StateLayout Layout, int KP, int R, bool General>
+// AnyIo also means pools of any alignment and a destination of another dtype.
+template <class T, StateLayout Layout, int KP, int R, class Io>
 __global__ void __launch_bounds__(kDecodeWarps* kWarp, R* KP >= 1024   ? 2
                                                        : R * KP >= 512 ? 4
                                                                        : 5)
     decode_kernel(const __grid_constant__ DecodeArgs a) {
-  using Tile = StateTile<T, Layout, KP, R, General>;
+  using Tile = StateTile<T, Layout, KP, R, !Io::kFixed>;
   constexpr int kBlockRows = kDecodeWarps * Tile::kRows;
   __shared__ __align__(16) float shared[kDecodeWarps][TokenVectors<KP>::kFloats];
   const Form& f = a.form;
@@ -46,12 +46,12 @@ __global__ void __launch_bounds__(kDecodeWarps* kWarp, R* KP >= 1024   ? 2
     return;
   }
   const int64_t t = range.begin;
-  TokenLoads<KP> loads;
+  TokenLoads<Io, KP> loads;
   uint32_t raw_v = 0;
   if (range.count > 0) {
     loads.load(a.tokens, f, t, hv);
     if (row < f.V) {
-      raw_v = load_element_raw(a.tokens.v.data, a.tokens.v.dtype,
+      raw_v = load_element_raw(a.tokens.v.data, Io::token(a.tokens.v.dtype),
                                t * a.tokens.v.token_stride + hv * a.tokens.v.head_stride + row);
     }
   }
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kDecodeWarps* kWarp, R* KP >= 1024   ? 2
   const int64_t out = t * a.tokens.out.token_stride + hv * a.tokens.out.head_stride + row;
   const bool writes_out = j < R && row < f.V && range.count > 0;
   if (target.null) {
-    if (writes_out) store_element(a.tokens.out.data, a.tokens.out.dtype, out, 0.0f);
+    if (writes_out) store_element(a.tokens.out.data, Io::token(a.tokens.out.dtype), out, 0.0f);
     return;
   }
   auto head_of = [&](const StatePool& pool, int64_t slot) {
@@ -76,15 +76,16 @@ __global__ void __launch_bounds__(kDecodeWarps* kWarp, R* KP >= 1024   ? 2
   }
   if (range.count > 0) {
     const TokenVectors<KP> token{shared[warp]};
-    finish_token<KP, Tile::Vec>(loads, a.tokens, f, token, {});
+    finish_token<Io, KP, Tile::Vec>(loads, a.tokens, f, token, {});
     __syncwarp();
     float p[R], w[R], u[R];
     tile.template decay_and_dot<true>(token, p, w);
     const float row_p = sum_rows<R>(p), row_w = sum_rows<R>(w);
-    const RowResult result = finish_row(token, to_float(raw_v, a.tokens.v.dtype), row_p, row_w, a.tokens.scale);
+    const RowResult result =
+        finish_row(token, to_float(raw_v, Io::token(a.tokens.v.dtype)), row_p, row_w, a.tokens.scale);
     spread_rows<R>(result.u, u);
     tile.add_outer(token, u);
-    if (writes_out) store_element(a.tokens.out.data, a.tokens.out.dtype, out, result.out);
+    if (writes_out) store_element(a.tokens.out.data, Io::token(a.tokens.out.dtype), out, result.out);
   }
   if (target.dst >= 0) tile.store(head_of(a.dst, target.dst), a.dst.dtype, f, v0);
 }

@@ -25,21 +25,42 @@ struct Form {
   DType state;
 };
 
-__device__ inline float gate_log_decay(const Form& f, float a, float bias, bool has_A, float exp_A, float lower_bound) {
+// exp(x) through the hardware's base-2 exponential: about 2 ulp where the result matters (|x| up to 8), deterministic.
+__device__ inline float exponential(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fmul_rn(x, 1.4426950408889634f)));
+  return y;
+}
+__device__ inline float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ inline float sigmoid(float x) { return reciprocal(__fadd_rn(1.0f, exponential(-x))); }
+
+// The log-decay of four channels.
+__device__ inline float4 gate_log_decay(const Form& f, float4 a, float4 bias, bool has_A, float exp_A,
+                                        float lower_bound) {
   if (f.gate == Gate::precomputed) return a;
-  const float x = __fadd_rn(a, bias);
+  const float x[4] = {__fadd_rn(a.x, bias.x), __fadd_rn(a.y, bias.y), __fadd_rn(a.z, bias.z), __fadd_rn(a.w, bias.w)};
+  float4 g;
   if (f.gate == Gate::softplus) {
-    const float softplus = x > kSoftplusLinear ? x : log1pf(expf(x));
-    return __fmul_rn(-exp_A, softplus);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      (&g.x)[i] = __fmul_rn(-exp_A, x[i] > kSoftplusLinear ? x[i] : log1pf(exponential(x[i])));
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      (&g.x)[i] = __fmul_rn(lower_bound, sigmoid(has_A ? __fmul_rn(exp_A, x[i]) : x[i]));
+    }
   }
-  const float y = has_A ? __fmul_rn(exp_A, x) : x;
-  return __fmul_rn(lower_bound, __fdividef(1.0f, __fadd_rn(1.0f, expf(-y))));
+  return g;
 }
 
 __device__ inline float step_size(Beta form, float b) {
   if (form == Beta::none) return b;
-  const float sigmoid = __fdividef(1.0f, __fadd_rn(1.0f, expf(-b)));
-  return form == Beta::sigmoid2 ? __fmul_rn(2.0f, sigmoid) : sigmoid;
+  return form == Beta::sigmoid2 ? __fmul_rn(2.0f, sigmoid(b)) : sigmoid(b);
 }
 
 // Shared-memory image of one token and value head: k-hat, q-hat and decay (KP floats each, in state-chunk order), then
@@ -76,7 +97,7 @@ struct RecordTargets {
 };
 
 // A token's inputs as one warp holds them before the arithmetic: lane l owns channels 4l..4l+3 (and 128 above them).
-template <int KP>
+template <class Io, int KP>
 struct TokenLoads {
   static constexpr int kChunks = (KP + 127) / 128;
   Raw4 k[kChunks], q[kChunks], a[kChunks], bias[kChunks];
@@ -92,32 +113,35 @@ struct TokenLoads {
     for (int c = 0; c < kChunks; ++c) {
       const int channel = 128 * c + 4 * lane;
       k[c] = q[c] = a[c] = bias[c] = {};
-      if (channel < f.K) {
-        k[c] = load4_raw(in.k.data, in.k.dtype, k_offset + channel);
-        q[c] = load4_raw(in.q.data, in.q.dtype, q_offset + channel);
-        a[c] = load4_raw(in.a.data, in.a.dtype, a_offset + channel);
-        if (in.dt_bias.data) bias[c] = load4_raw(in.dt_bias.data, in.dt_bias.dtype, int64_t{hv} * f.K + channel);
+      if (channel < (Io::kFixed ? KP : f.K)) {
+        k[c] = load4_raw<Io::kFixed>(in.k.data, Io::token(in.k.dtype), k_offset + channel);
+        q[c] = load4_raw<Io::kFixed>(in.q.data, Io::token(in.q.dtype), q_offset + channel);
+        a[c] = load4_raw<Io::kFixed>(in.a.data, Io::token(in.a.dtype), a_offset + channel);
+        if (in.dt_bias.data) {
+          bias[c] =
+              load4_raw<Io::kFixed>(in.dt_bias.data, Io::parameter(in.dt_bias.dtype), int64_t{hv} * f.K + channel);
+        }
       }
     }
-    beta = load_element_raw(in.b.data, in.b.dtype, t * in.b.token_stride + hv * in.b.head_stride);
-    A = in.A_log.data != nullptr ? load_element_raw(in.A_log.data, in.A_log.dtype, hv) : 0;
+    beta = load_element_raw(in.b.data, Io::token(in.b.dtype), t * in.b.token_stride + hv * in.b.head_stride);
+    A = in.A_log.data != nullptr ? load_element_raw(in.A_log.data, Io::parameter(in.A_log.dtype), hv) : 0;
   }
 };
 
 // One warp turns a token's inputs into its vectors. Sums over K: four channels in order, chunks in order, then lanes by
 // xor 8, 16, 1, 2, 4.
-template <int KP, int Vec>
-__device__ inline void finish_token(const TokenLoads<KP>& x, const TokenInputs& in, const Form& f,
+template <class Io, int KP, int Vec>
+__device__ inline void finish_token(const TokenLoads<Io, KP>& x, const TokenInputs& in, const Form& f,
                                     const TokenVectors<KP>& out, const RecordTargets& record) {
-  constexpr int kChunks = TokenLoads<KP>::kChunks;
+  constexpr int kChunks = TokenLoads<Io, KP>::kChunks;
   const int lane = threadIdx.x % kWarp;
   const bool has_A = in.A_log.data != nullptr;
-  const float exp_A = has_A ? expf(to_float(x.A, in.A_log.dtype)) : 1.0f;
+  const float exp_A = has_A ? exponential(to_float(x.A, Io::parameter(in.A_log.dtype))) : 1.0f;
 
   float kk = 0, qq = 0, kq = 0;
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
-    const float4 k4 = to_float4(x.k[c], in.k.dtype), q4 = to_float4(x.q[c], in.q.dtype);
+    const float4 k4 = to_float4(x.k[c], Io::token(in.k.dtype)), q4 = to_float4(x.q[c], Io::token(in.q.dtype));
     const float* kc = &k4.x;
     const float* qc = &q4.x;
     float chunk_kk = 0, chunk_qq = 0, chunk_kq = 0;
@@ -145,39 +169,39 @@ __device__ inline void finish_token(const TokenLoads<KP>& x, const TokenInputs& 
   for (int c = 0; c < kChunks; ++c) {
     const int channel = 128 * c + 4 * lane;
     if (channel >= KP) continue;
-    const float4 k4 = to_float4(x.k[c], in.k.dtype), q4 = to_float4(x.q[c], in.q.dtype);
-    const float4 a4 = to_float4(x.a[c], in.a.dtype), bias4 = to_float4(x.bias[c], in.dt_bias.dtype);
+    const float4 k4 = to_float4(x.k[c], Io::token(in.k.dtype)), q4 = to_float4(x.q[c], Io::token(in.q.dtype));
+    const float4 a4 = to_float4(x.a[c], Io::token(in.a.dtype)),
+                 bias4 = to_float4(x.bias[c], Io::parameter(in.dt_bias.dtype));
     const float* kc = &k4.x;
     const float* qc = &q4.x;
-    const float* ac = &a4.x;
-    const float* bc = &bias4.x;
+    const float4 gates = gate_log_decay(f, a4, bias4, has_A, exp_A, in.lower_bound);
     float4 k_hat, q_hat, decay, log_decay;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       (&k_hat.x)[i] = __fmul_rn(kc[i], rk);
       (&q_hat.x)[i] = __fmul_rn(qc[i], rq);
-      float g = gate_log_decay(f, ac[i], bc[i], has_A, exp_A, in.lower_bound);
+      float g = (&gates.x)[i];
       if (f.fp16_decay) g = __half2float(__float2half_rn(g));
       (&log_decay.x)[i] = g;
-      (&decay.x)[i] = channel < f.K ? expf(g) : 0.0f;
+      (&decay.x)[i] = Io::kFixed || channel < f.K ? exponential(g) : 0.0f;
     }
     const int position = vector_position<Vec>(channel);
     *reinterpret_cast<float4*>(out.k() + position) = k_hat;
     *reinterpret_cast<float4*>(out.q() + position) = q_hat;
     *reinterpret_cast<float4*>(out.decay() + position) = decay;
-    if (channel < f.K) {
+    if (Io::kFixed || channel < f.K) {
       if (record.decay) {
         if (f.fp16_decay) {
-          store4(record.decay, DType::fp16, channel, log_decay);
+          store4<true>(record.decay, DType::fp16, channel, log_decay);
         } else {
-          store4(record.decay, DType::fp32, channel, decay);
+          store4<true>(record.decay, DType::fp32, channel, decay);
         }
       }
-      if (record.k) store4(record.k, in.k.dtype, channel, k4);
+      if (record.k) store4<true>(record.k, Io::token(in.k.dtype), channel, k4);
     }
   }
   if (lane == 0) {
-    out.beta() = step_size(f.beta, to_float(x.beta, in.b.dtype));
+    out.beta() = step_size(f.beta, to_float(x.beta, Io::token(in.b.dtype)));
     out.kq() = __fmul_rn(__fmul_rn(kq, rk), rq);
     if (record.k_rnorm) *record.k_rnorm = rk;
   }
@@ -197,13 +221,13 @@ __device__ inline void prepare_recorded(const std::byte* node, int64_t decay_off
     if (channel >= KP) continue;
     float4 k = {0, 0, 0, 0}, decay = {0, 0, 0, 0};
     if (channel < f.K) {
-      k = load4(node + k_offset, f.io, int64_t{h} * f.K + channel);
+      k = load4<true>(node + k_offset, f.io, int64_t{h} * f.K + channel);
       k = {__fmul_rn(k.x, rk), __fmul_rn(k.y, rk), __fmul_rn(k.z, rk), __fmul_rn(k.w, rk)};
       if (f.fp16_decay) {
-        const float4 g = load4(node + decay_offset, DType::fp16, int64_t{hv} * f.K + channel);
-        decay = {expf(g.x), expf(g.y), expf(g.z), expf(g.w)};
+        const float4 g = load4<true>(node + decay_offset, DType::fp16, int64_t{hv} * f.K + channel);
+        decay = {exponential(g.x), exponential(g.y), exponential(g.z), exponential(g.w)};
       } else {
-        decay = load4(node + decay_offset, DType::fp32, int64_t{hv} * f.K + channel);
+        decay = load4<true>(node + decay_offset, DType::fp32, int64_t{hv} * f.K + channel);
       }
     }
     const int position = vector_position<Vec>(channel);

@@ -81,11 +81,14 @@ __device__ inline void replay_records(Tile& tile, const std::byte* row, const Re
   }
 }
 
-// General serves everything; without it there are no snapshots, no stored node states, and the pools are 16-byte
-// aligned and of one dtype.
-template <class T, StateLayout Layout, int KP, int R, bool General>
-__global__ void __launch_bounds__(kSequenceThreads, General ? (R* KP >= 512 ? 2 : 3) : 2)
+// AnyIo serves everything; with FixedIo there are also no snapshots and no stored node states, and the pools are
+// 16-byte aligned and of one dtype.
+template <class T, StateLayout Layout, int KP, int R, class Io>
+__global__ void __launch_bounds__(kSequenceThreads, R* KP >= 512 ? 2
+                                                    : Io::kFixed ? 4
+                                                                 : 3)
     sequence_kernel(const __grid_constant__ SequenceArgs a) {
+  constexpr bool General = !Io::kFixed;
   using Tile = StateTile<T, Layout, KP, R, General>;
   using Shared = SequenceShared<KP, R>;
   constexpr int kBlockRows = Shared::kBlockRows;
@@ -127,7 +130,7 @@ __global__ void __launch_bounds__(kSequenceThreads, General ? (R* KP >= 512 ? 2 
       const int v = block_row + static_cast<int>(i % kBlockRows);
       if (v >= f.V) continue;
       const int64_t t = range.begin + i / kBlockRows;
-      store_element(a.tokens.out.data, a.tokens.out.dtype,
+      store_element(a.tokens.out.data, Io::token(a.tokens.out.dtype),
                     t * a.tokens.out.token_stride + hv * a.tokens.out.head_stride + v, 0.0f);
     }
   };
@@ -253,7 +256,7 @@ __global__ void __launch_bounds__(kSequenceThreads, General ? (R* KP >= 512 ? 2 
     const int tile_steps = steps - first < kTokenTile ? steps - first : kTokenTile;
     if (first > 0) __syncthreads();
     constexpr int kOwn = kTokenTile / kSequenceWarps;  // steps that a warp prepares
-    TokenLoads<KP> loads[kOwn];
+    TokenLoads<Io, KP> loads[kOwn];
     Raw4 raw_values[kOwn][kValueChunks];
     auto node_of = [&](int i) { return draft ? int{program.node[first + i]} : first + i; };
 #pragma unroll
@@ -267,8 +270,8 @@ __global__ void __launch_bounds__(kSequenceThreads, General ? (R* KP >= 512 ? 2 
       for (int c = 0; c < kValueChunks; ++c) {
         const int x = 128 * c + 4 * lane;
         raw_values[own][c] = {};
-        if (x < kBlockRows && block_row + x < f.V) {
-          raw_values[own][c] = load4_raw(a.tokens.v.data, a.tokens.v.dtype, v_offset + x);
+        if (x < kBlockRows && (Io::kFixed || block_row + x < f.V)) {
+          raw_values[own][c] = load4_raw<Io::kFixed>(a.tokens.v.data, Io::token(a.tokens.v.dtype), v_offset + x);
         }
       }
     }
@@ -288,13 +291,14 @@ __global__ void __launch_bounds__(kSequenceThreads, General ? (R* KP >= 512 ? 2 
           targets.k_rnorm = reinterpret_cast<float*>(at + a.record_layout.k_rnorm) + h;
         }
       }
-      finish_token<KP, Tile::Vec>(loads[own], a.tokens, f, TokenVectors<KP>{vectors + i * TokenVectors<KP>::kFloats},
-                                  targets);
+      finish_token<Io, KP, Tile::Vec>(loads[own], a.tokens, f,
+                                      TokenVectors<KP>{vectors + i * TokenVectors<KP>::kFloats}, targets);
 #pragma unroll
       for (int c = 0; c < kValueChunks; ++c) {
         const int x = 128 * c + 4 * lane;
         if (x < kBlockRows) {
-          *reinterpret_cast<float4*>(values + i * kBlockRows + x) = to_float4(raw_values[own][c], a.tokens.v.dtype);
+          *reinterpret_cast<float4*>(values + i * kBlockRows + x) =
+              to_float4(raw_values[own][c], Io::token(a.tokens.v.dtype));
         }
       }
     }
@@ -334,7 +338,7 @@ __global__ void __launch_bounds__(kSequenceThreads, General ? (R* KP >= 512 ? 2 
       const float row_p = sum_rows<R>(p), row_w = sum_rows<R>(w);
       const int row = local_row + j % R;
       const RowResult result = finish_row(token, values[i * kBlockRows + row], row_p, row_w, a.tokens.scale);
-      if (j < R && block_row + row < f.V) {
+      if (j < R && (Io::kFixed || block_row + row < f.V)) {
         store_element(
             a.tokens.out.data, a.tokens.out.dtype,
             (range.begin + node) * a.tokens.out.token_stride + hv * a.tokens.out.head_stride + block_row + row,

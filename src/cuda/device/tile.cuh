@@ -11,7 +11,8 @@ constexpr DType kDTypeOf = DType::fp32;
 template <>
 inline constexpr DType kDTypeOf<__nv_bfloat16> = DType::bf16;
 
-// With AnyMemory it reads and writes pools of any alignment, and writes any dtype; without, 16-byte aligned slots of T.
+// With AnyMemory it reads and writes pools of any alignment, writes any dtype and serves any K <= KP and V; without,
+// slots are 16-byte aligned and of T, K is KP, and V a multiple of the warp's rows.
 template <class T, StateLayout Layout, int KP, int R, bool AnyMemory = true>
 struct StateTile {
   static constexpr int E = KP / 8;
@@ -20,6 +21,11 @@ struct StateTile {
   static_assert(Layout == StateLayout::vk || (R % 4 == 0 && AnyMemory));
 
   float s[R][E];
+
+  __device__ static int key_dim(const Form& f) { return AnyMemory ? f.K : KP; }
+  __device__ static bool live(const Form& f, int row, int channel) {
+    return !AnyMemory || (row < f.V && channel < f.K);
+  }
 
   __device__ static int lane_in_group() { return threadIdx.x % kGroup; }
   __device__ static int group() { return threadIdx.x % kWarp / kGroup; }
@@ -36,7 +42,8 @@ struct StateTile {
   // `head` is the state of one value head ([V, K] or [K, V]); v0 = first_row(...).
   __device__ void load(const std::byte* head, const Form& f, int v0) {
     const int j = lane_in_group();
-    const T* base = reinterpret_cast<const T*>(head);
+    const int K = key_dim(f);
+    const T* own = reinterpret_cast<const T*>(head) + (v0 * K + Vec * j);
     const bool aligned = !AnyMemory || (reinterpret_cast<uintptr_t>(head) & 15) == 0;
     if constexpr (Layout == StateLayout::vk) {
       if (aligned) {
@@ -45,14 +52,14 @@ struct StateTile {
 #pragma unroll
           for (int m = 0; m < E / Vec; ++m) {
             const int channel = 8 * Vec * m + Vec * j;
-            const bool live = v0 + r < f.V && channel < f.K;
+            const bool is_live = live(f, v0 + r, channel);
             if constexpr (sizeof(T) == 4) {
               float4 x = {0, 0, 0, 0};
-              if (live) x = __ldcs(reinterpret_cast<const float4*>(base + int64_t{v0 + r} * f.K + channel));
+              if (is_live) x = __ldcs(reinterpret_cast<const float4*>(own + r * K + 8 * Vec * m));
               s[r][4 * m] = x.x, s[r][4 * m + 1] = x.y, s[r][4 * m + 2] = x.z, s[r][4 * m + 3] = x.w;
             } else {
               uint4 x = {0, 0, 0, 0};
-              if (live) x = __ldcs(reinterpret_cast<const uint4*>(base + int64_t{v0 + r} * f.K + channel));
+              if (is_live) x = __ldcs(reinterpret_cast<const uint4*>(own + r * K + 8 * Vec * m));
               const uint32_t* pair = &x.x;
 #pragma unroll
               for (int i = 0; i < 4; ++i) {
@@ -95,19 +102,20 @@ struct StateTile {
     const int j = lane_in_group();
     if constexpr (Layout == StateLayout::vk) {
       if (!AnyMemory || (dtype == kDTypeOf<T> && (reinterpret_cast<uintptr_t>(head) & 15) == 0)) {
-        T* base = reinterpret_cast<T*>(head);
+        const int K = key_dim(f);
+        T* own = reinterpret_cast<T*>(head) + (v0 * K + Vec * j);
 #pragma unroll
         for (int r = 0; r < R; ++r) {
 #pragma unroll
           for (int m = 0; m < E / Vec; ++m) {
             const int channel = 8 * Vec * m + Vec * j;
-            if (v0 + r >= f.V || channel >= f.K) continue;
+            if (!live(f, v0 + r, channel)) continue;
             if constexpr (sizeof(T) == 4) {
-              __stcs(reinterpret_cast<float4*>(base + int64_t{v0 + r} * f.K + channel),
+              __stcs(reinterpret_cast<float4*>(own + r * K + 8 * Vec * m),
                      make_float4(s[r][4 * m], s[r][4 * m + 1], s[r][4 * m + 2], s[r][4 * m + 3]));
             } else {
               const float* x = &s[r][8 * m];
-              __stcs(reinterpret_cast<uint4*>(base + int64_t{v0 + r} * f.K + channel),
+              __stcs(reinterpret_cast<uint4*>(own + r * K + 8 * Vec * m),
                      make_uint4(pack(x[0], x[1], DType::bf16), pack(x[2], x[3], DType::bf16),
                                 pack(x[4], x[5], DType::bf16), pack(x[6], x[7], DType::bf16)));
             }
