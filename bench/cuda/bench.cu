@@ -224,7 +224,7 @@ void bench_decode_rows(int64_t N, int H, DType state) {
     args.form = cuda::make_form(l.p, false, false);
     constexpr int kBlockRows = cuda::kDecodeWarps * 4 * R;
     args.splits = (128 + kBlockRows - 1) / kBlockRows;
-    must(cuda::launch<cuda::decode_kernel<T, StateLayout::vk, 128, R, cuda::FixedIo<DType::bf16>>>(
+    must(cuda::launch<cuda::decode_kernel<T, StateLayout::vk, 128, R, cuda::FixedIo<DType::bf16>>, true>(
              N * H * args.splits, 1, cuda::kDecodeWarps * cuda::kWarp, 0, on(s), args),
          "decode");
   });

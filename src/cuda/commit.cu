@@ -11,10 +11,10 @@ namespace {
 
 template <class T, StateLayout Layout, int KP, int R, bool General>
 Status launch_as(const Problem& p, CommitArgs& args, int layers, const Execution& execution) {
-  constexpr int kBlockRows = SequenceShared<KP, R>::kBlockRows;
+  constexpr int kBlockRows = SequenceShared<KP, R, kCommitWarps>::kBlockRows;
   args.splits = (p.value_dim + kBlockRows - 1) / kBlockRows;
-  return launch<commit_kernel<T, Layout, KP, R, General>>(args.rows.count * p.value_heads * args.splits, layers,
-                                                          kSequenceThreads, 0, execution, args);
+  return launch<commit_kernel<T, Layout, KP, R, General>, true>(args.rows.count * p.value_heads * args.splits, layers,
+                                                                kCommitThreads, 0, execution, args);
 }
 
 template <class T>

@@ -16,8 +16,8 @@ template <class T, StateLayout Layout, int KP, int R, class Io>
 Status launch_as(const Problem& p, DecodeArgs& args, const Execution& execution) {
   constexpr int kBlockRows = kDecodeWarps * 4 * R;
   args.splits = (p.value_dim + kBlockRows - 1) / kBlockRows;
-  return launch<decode_kernel<T, Layout, KP, R, Io>>(args.rows.count * p.value_heads * args.splits, 1,
-                                                     kDecodeWarps * kWarp, 0, execution, args);
+  return launch<decode_kernel<T, Layout, KP, R, Io>, true>(args.rows.count * p.value_heads * args.splits, 1,
+                                                           kDecodeWarps * kWarp, 0, execution, args);
 }
 
 template <class T>

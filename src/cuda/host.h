@@ -56,8 +56,9 @@ inline bool is_fixed_bf16(const Problem& p, const TokenInputs& t, int64_t block_
 
 inline int padded_key_dim(int K) { return K <= 64 ? 64 : K <= 128 ? 128 : 256; }
 
-// Launches `Kernel`; shared memory above the default is asked for once per device.
-template <auto Kernel, class Args>
+// Launches `Kernel`; shared memory above the default is asked for once per device. Early: the launch may begin before
+// the kernel ahead of it ends, because this one calls wait_for_previous_kernel() first.
+template <auto Kernel, bool Early = false, class Args>
 Status launch(int64_t blocks, int64_t layers, int threads, int64_t shared_bytes, const Execution& execution,
               const Args& args) {
   if (blocks == 0 || layers == 0) return KDA_OK;
@@ -82,9 +83,17 @@ Status launch(int64_t blocks, int64_t layers, int threads, int64_t shared_bytes,
       prepared_devices.fetch_or(bit, std::memory_order_release);
     }
   }
-  Kernel<<<dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(layers)), threads,
-           static_cast<size_t>(shared_bytes), static_cast<cudaStream_t>(execution.stream)>>>(args);
-  return cudaGetLastError() == cudaSuccess ? KDA_OK : KDA_E_CUDA_DEVICE;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(layers));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = static_cast<cudaStream_t>(execution.stream);
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &early;
+  config.numAttrs = Early && cuda_launches_early() ? 1 : 0;
+  return cudaLaunchKernelEx(&config, Kernel, args) == cudaSuccess ? KDA_OK : KDA_E_CUDA_DEVICE;
 }
 
 }  // namespace kda::cuda

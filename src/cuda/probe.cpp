@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+
 namespace kda {
 
 namespace {
@@ -38,5 +40,17 @@ int cuda_compute_capability(int device) {
 }
 
 int cuda_shared_memory_limit(int device) { return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device); }
+
+bool cuda_launches_early() {
+  static std::atomic<int> known[64];  // per device: 0 = not asked, 1 = no, 2 = yes
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess || device >= 64) return false;
+  int answer = known[device].load(std::memory_order_relaxed);
+  if (answer == 0) {
+    answer = cuda_compute_capability(device) >= 90 ? 2 : 1;
+    known[device].store(answer, std::memory_order_relaxed);
+  }
+  return answer == 2;
+}
 
 }  // namespace kda

@@ -12,4 +12,7 @@ int cuda_compute_capability(int device);
 // Most bytes of shared memory a block may ask for.
 int cuda_shared_memory_limit(int device);
 
+// Whether the current device can start a kernel before the one ahead of it ends (Hopper and later).
+bool cuda_launches_early();
+
 }  // namespace kda

@@ -147,6 +147,15 @@ struct FixedIo {
   __device__ static constexpr DType parameter(DType) { return DType::fp32; }
 };
 
+// A launch may begin while the kernel before it in the stream still runs: nothing in global memory is touched before
+// this. The kernel after it may be launched from here on; it waits in its turn.
+__device__ inline void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" :::);
+#endif
+}
+
 __device__ inline void raise_status(uint32_t* status, uint32_t bits) {
   if (status != nullptr && bits != 0) atomicOr(status, bits);
 }

@@ -18,15 +18,19 @@ struct CommitArgs {
   uint32_t* status;
 };
 
+constexpr int kCommitWarps = 4;
+constexpr int kCommitThreads = kCommitWarps * kWarp;
+
 // General: snapshots, pools of any alignment, a destination of another dtype.
 template <class T, StateLayout Layout, int KP, int R, bool General>
-__global__ void __launch_bounds__(kSequenceThreads, R* KP >= 1024 ? 2
-                                                    : General     ? 3
-                                                              : 4) commit_kernel(const __grid_constant__ CommitArgs a) {
+__global__ void __launch_bounds__(kCommitThreads, R* KP >= 1024 ? 2
+                                                  : General     ? 3
+                                                            : 4) commit_kernel(const __grid_constant__ CommitArgs a) {
   using Tile = StateTile<T, Layout, KP, R, General>;
-  constexpr int kBlockRows = SequenceShared<KP, R>::kBlockRows;
-  __shared__ __align__(16) float vectors[SequenceShared<KP, R>::kVectorFloats];
+  constexpr int kBlockRows = SequenceShared<KP, R, kCommitWarps>::kBlockRows;
+  __shared__ __align__(16) float vectors[SequenceShared<KP, R, kCommitWarps>::kVectorFloats];
   __shared__ __align__(16) float u_tile[kTokenTile * kBlockRows];
+  wait_for_previous_kernel();
   const Form& f = a.form;
   const int layer = static_cast<int>(blockIdx.y);
   const int split = static_cast<int>(blockIdx.x % a.splits);
@@ -88,9 +92,10 @@ __global__ void __launch_bounds__(kSequenceThreads, R* KP >= 1024 ? 2
                               [&](int64_t node) { return node < f.max_nodes && (path.nodes >> node & 1) != 0; });
     }
   }
-  replay_records<Tile, KP, R>(tile, row, a.record_layout, path.nodes, hv, f, block_row, vectors, u_tile, [&](int node) {
-    if (wanted >> node & 1) store_snapshots(node);
-  });
+  replay_records<Tile, KP, R, kCommitWarps>(tile, row, a.record_layout, path.nodes, hv, f, block_row, vectors, u_tile,
+                                            [&](int node) {
+                                              if (wanted >> node & 1) store_snapshots(node);
+                                            });
   if (stores) tile.store(head_of(a.dst, target.dst), a.dst.dtype, f, v0);
   if (first_block && threadIdx.x == 0) raise_status(a.status, bits);
 }

@@ -27,6 +27,7 @@ __global__ void __launch_bounds__(kDecodeWarps* kWarp, R* KP >= 1024   ? 2
   using Tile = StateTile<T, Layout, KP, R, !Io::kFixed>;
   constexpr int kBlockRows = kDecodeWarps * Tile::kRows;
   __shared__ __align__(16) float shared[kDecodeWarps][TokenVectors<KP>::kFloats];
+  wait_for_previous_kernel();
   const Form& f = a.form;
   const int warp = threadIdx.x / kWarp, j = Tile::lane_in_group();
   const int split = static_cast<int>(blockIdx.x % a.splits);
@@ -78,13 +79,13 @@ __global__ void __launch_bounds__(kDecodeWarps* kWarp, R* KP >= 1024   ? 2
     const TokenVectors<KP> token{shared[warp]};
     finish_token<Io, KP, Tile::Vec>(loads, a.tokens, f, token, {});
     __syncwarp();
-    float p[R], w[R], u[R];
-    tile.template decay_and_dot<true>(token, p, w);
+    float p[R], w[R], u[R], k[Tile::E];
+    tile.template decay_and_dot<true>(token, p, w, k);
     const float row_p = sum_rows<R>(p), row_w = sum_rows<R>(w);
     const RowResult result =
         finish_row(token, to_float(raw_v, Io::token(a.tokens.v.dtype)), row_p, row_w, a.tokens.scale);
     spread_rows<R>(result.u, u);
-    tile.add_outer(token, u);
+    tile.add_outer(k, u);
     if (writes_out) store_element(a.tokens.out.data, Io::token(a.tokens.out.dtype), out, result.out);
   }
   if (target.dst >= 0) tile.store(head_of(a.dst, target.dst), a.dst.dtype, f, v0);

@@ -1,5 +1,5 @@
-// The exact recurrence over one row's tokens: extend and verify, with or without a pending commit. One block keeps
-// 16*R rows of one head's state in registers; prepared tokens pass through shared memory in tiles.
+// The exact recurrence over one row's tokens: extend and verify, with or without a pending commit. A block of W warps
+// keeps 4*R*W rows of one head's state in registers; prepared tokens pass through shared memory in tiles.
 #pragma once
 
 #include "cuda/device/draft.cuh"
@@ -8,8 +8,6 @@
 
 namespace kda::cuda {
 
-constexpr int kSequenceWarps = 4;
-constexpr int kSequenceThreads = kSequenceWarps * kWarp;
 constexpr int kTokenTile = 8;
 
 struct SequenceArgs {
@@ -35,25 +33,26 @@ struct SequenceArgs {
   uint32_t* status;
 };
 
-template <int KP, int R>
+template <int KP, int R, int W>
 struct SequenceShared {
-  static constexpr int kBlockRows = kSequenceWarps * 4 * R;
+  static constexpr int kThreads = W * kWarp;
+  static constexpr int kBlockRows = W * 4 * R;
   static constexpr int kVectorFloats = kTokenTile * TokenVectors<KP>::kFloats;
   static constexpr int kValueFloats = kTokenTile * kBlockRows;
   static int64_t bytes(int u_nodes, bool keep_initial) {
     const int64_t u_rows = u_nodes > kTokenTile ? u_nodes : kTokenTile;
-    return 4 * (kVectorFloats + kValueFloats + u_rows * kBlockRows +
-                (keep_initial ? int64_t{kSequenceThreads} * R * KP / 8 : 0));
+    return 4 *
+           (kVectorFloats + kValueFloats + u_rows * kBlockRows + (keep_initial ? int64_t{kThreads} * R * KP / 8 : 0));
   }
 };
 
 // Applies the recorded nodes of `path` to the tile. `after(node)` runs after each of them. Where steps round, the last
 // node's state is left unrounded, as decode has it before it stores.
-template <class Tile, int KP, int R, class After>
+template <class Tile, int KP, int R, int W, class After>
 __device__ inline void replay_records(Tile& tile, const std::byte* row, const RecordLayout& layout, uint64_t path,
                                       int hv, const Form& f, int block_row, float* vectors, float* u_tile,
                                       const After& after) {
-  constexpr int kBlockRows = kSequenceWarps * 4 * R;
+  constexpr int kBlockRows = W * 4 * R;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int local_row = warp * Tile::kRows + Tile::group() * R;
   bool round = false;
@@ -61,7 +60,7 @@ __device__ inline void replay_records(Tile& tile, const std::byte* row, const Re
     __syncthreads();
     uint64_t rest = path;
     for (int i = 0; i < kTokenTile && rest != 0; ++i, rest &= rest - 1) {
-      if (i % kSequenceWarps != warp) continue;
+      if (i % W != warp) continue;
       const std::byte* node = row + layout.nodes_begin + (__ffsll(rest) - 1) * layout.node_bytes;
       prepare_recorded<KP, Tile::Vec>(node, layout.decay, layout.k, layout.k_rnorm, f, hv,
                                       TokenVectors<KP>{vectors + i * TokenVectors<KP>::kFloats});
@@ -83,14 +82,16 @@ __device__ inline void replay_records(Tile& tile, const std::byte* row, const Re
 
 // AnyIo serves everything; with FixedIo there are also no snapshots and no stored node states, and the pools are
 // 16-byte aligned and of one dtype.
-template <class T, StateLayout Layout, int KP, int R, class Io>
-__global__ void __launch_bounds__(kSequenceThreads, R* KP >= 512 ? 2
-                                                    : Io::kFixed ? 4
-                                                                 : 3)
+template <class T, StateLayout Layout, int KP, int R, int W, class Io>
+__global__ void __launch_bounds__(W* kWarp, R* KP >= 1024   ? 2
+                                            : W == 8        ? 2
+                                            : Io::kFixed    ? 4
+                                            : R * KP >= 512 ? 2
+                                                            : 3)
     sequence_kernel(const __grid_constant__ SequenceArgs a) {
   constexpr bool General = !Io::kFixed;
   using Tile = StateTile<T, Layout, KP, R, General>;
-  using Shared = SequenceShared<KP, R>;
+  using Shared = SequenceShared<KP, R, W>;
   constexpr int kBlockRows = Shared::kBlockRows;
   constexpr int E = Tile::E;
   constexpr int kValueChunks = (kBlockRows + 127) / 128;
@@ -102,6 +103,7 @@ __global__ void __launch_bounds__(kSequenceThreads, R* KP >= 512 ? 2
   const int u_nodes = a.verify && a.form.max_nodes > kTokenTile ? a.form.max_nodes : kTokenTile;
   float4* const initial = reinterpret_cast<float4*>(u_rows + u_nodes * kBlockRows) + threadIdx.x;
 
+  wait_for_previous_kernel();
   const Form& f = a.form;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, j = Tile::lane_in_group();
   const int split = static_cast<int>(blockIdx.x % a.splits);
@@ -126,7 +128,7 @@ __global__ void __launch_bounds__(kSequenceThreads, R* KP >= 512 ? 2
     return slot_address(pool, pool.base, slot) + hv * head_elements * (pool.dtype == DType::fp32 ? 4 : 2);
   };
   auto give_zeros = [&] {
-    for (int64_t i = threadIdx.x; i < range.count * kBlockRows; i += kSequenceThreads) {
+    for (int64_t i = threadIdx.x; i < range.count * kBlockRows; i += Shared::kThreads) {
       const int v = block_row + static_cast<int>(i % kBlockRows);
       if (v >= f.V) continue;
       const int64_t t = range.begin + i / kBlockRows;
@@ -193,10 +195,10 @@ __global__ void __launch_bounds__(kSequenceThreads, R* KP >= 512 ? 2
   if (a.verify && present(a.pending.tips)) {
     uint64_t wanted = 0;
     if constexpr (General) wanted = wanted_nodes(a.snapshots, n);
-    replay_records<Tile, KP, R>(tile, pending_row, a.record_layout, path.nodes, hv, f, block_row, vectors, u_rows,
-                                [&](int node) {
-                                  if (wanted >> node & 1) store_snapshots(node);
-                                });
+    replay_records<Tile, KP, R, W>(tile, pending_row, a.record_layout, path.nodes, hv, f, block_row, vectors, u_rows,
+                                   [&](int node) {
+                                     if (wanted >> node & 1) store_snapshots(node);
+                                   });
     if (pending_row == nullptr && target.in_place) target.dst = -1;
     if (target.dst >= 0) tile.store(head_of(a.dst, target.dst), a.dst.dtype, f, v0);
     if (f.round_steps) tile.round_bf16();
@@ -232,7 +234,7 @@ __global__ void __launch_bounds__(kSequenceThreads, R* KP >= 512 ? 2
     for (int r = 0; r < R; ++r) {
 #pragma unroll
       for (int c = 0; c < E / 4; ++c) {
-        initial[(r * E / 4 + c) * kSequenceThreads] =
+        initial[(r * E / 4 + c) * Shared::kThreads] =
             make_float4(tile.s[r][4 * c], tile.s[r][4 * c + 1], tile.s[r][4 * c + 2], tile.s[r][4 * c + 3]);
       }
     }
@@ -255,13 +257,13 @@ __global__ void __launch_bounds__(kSequenceThreads, R* KP >= 512 ? 2
   for (int first = 0; first < steps; first += kTokenTile) {
     const int tile_steps = steps - first < kTokenTile ? steps - first : kTokenTile;
     if (first > 0) __syncthreads();
-    constexpr int kOwn = kTokenTile / kSequenceWarps;  // steps that a warp prepares
+    constexpr int kOwn = kTokenTile / W;  // steps that a warp prepares
     TokenLoads<Io, KP> loads[kOwn];
     Raw4 raw_values[kOwn][kValueChunks];
     auto node_of = [&](int i) { return draft ? int{program.node[first + i]} : first + i; };
 #pragma unroll
     for (int own = 0; own < kOwn; ++own) {
-      const int i = warp + own * kSequenceWarps;
+      const int i = warp + own * W;
       if (i >= tile_steps) continue;
       const int64_t t = range.begin + node_of(i);
       loads[own].load(a.tokens, f, t, hv);
@@ -277,7 +279,7 @@ __global__ void __launch_bounds__(kSequenceThreads, R* KP >= 512 ? 2
     }
 #pragma unroll
     for (int own = 0; own < kOwn; ++own) {
-      const int i = warp + own * kSequenceWarps;
+      const int i = warp + own * W;
       if (i >= tile_steps) continue;
       const int node = node_of(i);
       const bool fresh = !draft || (program.mode[first + i] & DraftProgram::kReplay) == 0;
@@ -314,7 +316,7 @@ __global__ void __launch_bounds__(kSequenceThreads, R* KP >= 512 ? 2
         for (int r = 0; r < R; ++r) {
 #pragma unroll
           for (int c = 0; c < E / 4; ++c) {
-            const float4 x = initial[(r * E / 4 + c) * kSequenceThreads];
+            const float4 x = initial[(r * E / 4 + c) * Shared::kThreads];
             tile.s[r][4 * c] = x.x, tile.s[r][4 * c + 1] = x.y, tile.s[r][4 * c + 2] = x.z, tile.s[r][4 * c + 3] = x.w;
           }
         }
@@ -328,12 +330,12 @@ __global__ void __launch_bounds__(kSequenceThreads, R* KP >= 512 ? 2
         if (f.round_steps) tile.round_bf16();
         continue;
       }
-      float p[R], w[R];
+      float p[R], w[R], k[E];
       const bool leaf = (mode & DraftProgram::kLeaf) != 0;
       if (leaf) {
-        tile.template decay_and_dot<false>(token, p, w);
+        tile.template decay_and_dot<false>(token, p, w, k);
       } else {
-        tile.template decay_and_dot<true>(token, p, w);
+        tile.template decay_and_dot<true>(token, p, w, k);
       }
       const float row_p = sum_rows<R>(p), row_w = sum_rows<R>(w);
       const int row = local_row + j % R;
@@ -357,7 +359,7 @@ __global__ void __launch_bounds__(kSequenceThreads, R* KP >= 512 ? 2
         if (leaf) {
           child.replay(token, u);
         } else {
-          child.add_outer(token, u);
+          child.add_outer(k, u);
         }
         if (a.node_states != nullptr) {
           const int64_t at = present(a.record_rows) ? index_at(a.record_rows, n) : n;
@@ -381,7 +383,7 @@ __global__ void __launch_bounds__(kSequenceThreads, R* KP >= 512 ? 2
         }
         if (!leaf) tile = child;
       } else if (!leaf) {
-        tile.add_outer(token, u);
+        tile.add_outer(k, u);
       }
       if (f.round_steps && !leaf) tile.round_bf16();
       if (General && !a.verify && first + i + 1 == next_stop) {

@@ -134,9 +134,10 @@ struct StateTile {
       for (int e = 0; e < E; ++e) s[r][e] = round_to_bf16(s[r][e]);
   }
 
-  // S <- S * decay, and the two dot products of each row with k-hat and q-hat. With Keep false S stays as it is.
+  // S <- S * decay, and the two dot products of each row with k-hat and q-hat; leaves the lane's k-hat in k. With Keep
+  // false S stays as it is.
   template <bool Keep>
-  __device__ void decay_and_dot(const TokenVectors<KP>& t, float (&p)[R], float (&w)[R]) {
+  __device__ void decay_and_dot(const TokenVectors<KP>& t, float (&p)[R], float (&w)[R], float (&k)[E]) {
     const int j = lane_in_group();
 #pragma unroll
     for (int r = 0; r < R; ++r) p[r] = w[r] = 0;
@@ -147,6 +148,7 @@ struct StateTile {
       const float4 a4 = *reinterpret_cast<const float4*>(t.decay() + 32 * c + 4 * j);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
+        k[4 * c + i] = (&k4.x)[i];
 #pragma unroll
         for (int r = 0; r < R; ++r) {
           const float x = __fmul_rn(s[r][4 * c + i], (&a4.x)[i]);
@@ -158,17 +160,12 @@ struct StateTile {
     }
   }
 
-  // S <- S + u k-hat^T with the rows' u.
-  __device__ void add_outer(const TokenVectors<KP>& t, const float (&u)[R]) {
-    const int j = lane_in_group();
+  // S <- S + u k-hat^T with the rows' u and the channels' k-hat.
+  __device__ void add_outer(const float (&k)[E], const float (&u)[R]) {
 #pragma unroll
-    for (int c = 0; c < E / 4; ++c) {
-      const float4 k4 = *reinterpret_cast<const float4*>(t.k() + 32 * c + 4 * j);
+    for (int e = 0; e < E; ++e) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-#pragma unroll
-        for (int r = 0; r < R; ++r) s[r][4 * c + i] = __fmaf_rn(u[r], (&k4.x)[i], s[r][4 * c + i]);
-      }
+      for (int r = 0; r < R; ++r) s[r][e] = __fmaf_rn(u[r], k[e], s[r][e]);
     }
   }
 
