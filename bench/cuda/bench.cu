@@ -244,10 +244,11 @@ void bench_verify(int64_t N, int H, int D, DType state, int T, Numerics numerics
     if (with_pending) {
       v.pending.tips = Layer::view(l.tips, N);
       v.pending.record_rows = Layer::view(l.record_rows, N);
-      must(cuda_verify_pending(l.p, v, on(s)), "verify_pending");
+      must((numerics == Numerics::fast ? cuda_verify_pending_wy : cuda_verify_pending)(l.p, v, on(s)),
+           "verify_pending");
     } else {
       if (pending) v.record_rows = Layer::view(l.record_rows, N);  // fills the rows that pending reads
-      must(cuda_verify(l.p, v, on(s)), "verify");
+      must((numerics == Numerics::fast ? cuda_verify_wy : cuda_verify)(l.p, v, on(s)), "verify");
     }
   };
   if (pending) {

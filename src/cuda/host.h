@@ -69,16 +69,12 @@ Status launch(int64_t blocks, int64_t layers, int threads, int64_t shared_bytes,
     if (cudaGetDevice(&device) != cudaSuccess) return KDA_E_CUDA_DEVICE;
     const uint64_t bit = uint64_t{1} << (device & 63);
     if ((prepared_devices.load(std::memory_order_acquire) & bit) == 0) {
-      const int most = cuda_shared_memory_limit(device);
-      if (cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most) != cudaSuccess) {
-        // static shared memory counts against the same limit
-        cudaFuncAttributes attributes;
-        (void)cudaGetLastError();
-        if (cudaFuncGetAttributes(&attributes, Kernel) != cudaSuccess ||
-            cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 most - static_cast<int>(attributes.sharedSizeBytes)) != cudaSuccess) {
-          return KDA_E_CUDA_DEVICE;
-        }
+      cudaFuncAttributes attributes;  // static shared memory counts against the same limit
+      if (cudaFuncGetAttributes(&attributes, Kernel) != cudaSuccess ||
+          cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               cuda_shared_memory_limit(device) - static_cast<int>(attributes.sharedSizeBytes)) !=
+              cudaSuccess) {
+        return KDA_E_CUDA_DEVICE;
       }
       prepared_devices.fetch_or(bit, std::memory_order_release);
     }

@@ -2,6 +2,7 @@
 #include "cuda/check_values.h"
 #include "cuda/kernels.h"
 #include "cuda/sequence_launch.h"
+#include "cuda/verify_args.h"
 
 namespace kda {
 
@@ -14,6 +15,16 @@ Status launch_by_dtype(const Problem& p, SequenceArgs& args, const Execution& ex
 }
 
 Status run_verify(const Problem& p, const VerifyLaunch& l, const Execution& execution) {
+  SequenceArgs args = verify_args(p, l, execution);
+  if (const Status s = check_verify(p, l, args, execution)) return s;
+  return launch_by_dtype(p, args, execution);
+}
+
+}  // namespace
+
+namespace cuda {
+
+SequenceArgs verify_args(const Problem& p, const VerifyLaunch& l, const Execution& execution) {
   const bool fast = p.verify_numerics == Numerics::fast;
   SequenceArgs args{};
   args.tokens = l.tokens;
@@ -37,13 +48,15 @@ Status run_verify(const Problem& p, const VerifyLaunch& l, const Execution& exec
   args.node_pool = l.node_pool;
   args.pending = l.pending;
   args.status = execution.device_status;
-  if (p.check_values && l.pending.present()) {
-    if (const Status s = check_written_slots(l.rows, args.state, args.dst, p.null_slot0, execution)) return s;
-  }
-  return launch_by_dtype(p, args, execution);
+  return args;
 }
 
-}  // namespace
+Status check_verify(const Problem& p, const VerifyLaunch& l, const SequenceArgs& args, const Execution& execution) {
+  if (!p.check_values || !l.pending.present()) return KDA_OK;
+  return check_written_slots(l.rows, args.state, args.dst, p.null_slot0, execution);
+}
+
+}  // namespace cuda
 
 Status cuda_extend(const Problem& p, const ExtendLaunch& l, const Execution& execution) {
   SequenceArgs args{};

@@ -105,6 +105,10 @@ Status first_unmet_need(const KernelRow& row, const Problem& problem, const Capa
   for (const MaskNeed& need : masks) {
     if (!met(need)) return unmet(need, reason);
   }
+  if (problem.max_nodes > needs.max_nodes) {
+    *reason = FixedText<>("max_nodes %d; serves up to %d", problem.max_nodes, needs.max_nodes);
+    return KDA_E_MAXIMA;
+  }
   if (needs.l2norm_only && !problem.qk_l2norm) {
     *reason = FixedText<>("no_qk_l2norm; serves normalised q and k only");
     return KDA_E_FORM;

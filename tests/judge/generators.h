@@ -49,14 +49,16 @@ struct Spec {
   bool channel_major = false;  // conv layout [slots, C, W-1]
 
   int64_t channels() const { return 2 * int64_t(form.H) * form.K + int64_t(form.HV) * form.V; }
-  bool rounds() const { return state == Type::bf16; }
+  bool fast = false;  // numerics of verify and commit
+  bool rounds() const { return state == Type::bf16 && !fast; }
   std::string text() const {
     auto name = [](Type t) { return t == Type::f32 ? "fp32" : t == Type::bf16 ? "bf16" : "fp16"; };
     return std::string("H=") + std::to_string(form.H) + " HV=" + std::to_string(form.HV) +
            " K=" + std::to_string(form.K) + " V=" + std::to_string(form.V) + " gate=" + std::to_string(int(form.gate)) +
            " beta=" + std::to_string(int(form.beta)) + " l2norm=" + std::to_string(form.l2norm) + " io=" + name(io) +
            " a=" + name(gate_type) + " b=" + name(beta_type) + " state=" + name(state) + (kv ? " kv" : " vk") +
-           " W=" + std::to_string(conv_width) + " conv_state=" + name(conv_state) + (channel_major ? " cw" : " wc");
+           " W=" + std::to_string(conv_width) + " conv_state=" + name(conv_state) + (channel_major ? " cw" : " wc") +
+           (fast ? " fast" : "");
   }
 };
 

@@ -151,6 +151,7 @@ kda_problem problem_of(const Target& target, const Spec& spec, const PlanOptions
   p.no_qk_l2norm = !f.l2norm;
   p.null_slot0 = o.null_slot0;
   p.single_root = o.single_root;
+  p.verify_numerics = spec.fast ? KDA_FAST : KDA_EXACT;
   return p;
 }
 
@@ -274,6 +275,17 @@ void expect_pool(const Spec& spec, const Tensor& before, const Tensor& after, co
   }
   EXPECT_TRUE(measure.within(limit)) << what << ": state " << measure.text() << ", limit " << limit;
   EXPECT_TRUE(judge::only_slots_changed(before, after, slots)) << what << ": a slot changed that was not named";
+}
+
+double out_limit(const Spec& spec) {
+  const judge::Io io = judge::io_of(spec.io);
+  if (!spec.fast) return judge::exact_out_limit(io, spec.rounds());
+  return std::max(judge::fast_out_limit(io), spec.state == Type::bf16 ? 1e-3 : 0);
+}
+
+double state_limit(const Spec& spec, bool low) {
+  if (!spec.fast) return judge::exact_state_limit(low);
+  return std::max(judge::fast_state_limit(judge::io_of(spec.io)), low || spec.state == Type::bf16 ? 1e-3 : 0);
 }
 
 void add_out(const Spec& spec, const TokenTensors& t, int64_t begin, const std::vector<std::vector<double>>& want,

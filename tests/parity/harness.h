@@ -188,6 +188,10 @@ struct Expected {
 void expect_pool(const Spec& spec, const Tensor& before, const Tensor& after, const std::vector<Expected>& expected,
                  double limit, const std::string& what);
 
+// Limits of a spec's numerics; low: the pool compared holds 16-bit values.
+double out_limit(const Spec& spec);
+double state_limit(const Spec& spec, bool low);
+
 // Adds the (row, head) units of out [T, HV, V] for tokens [begin, begin + want.size()).
 void add_out(const Spec& spec, const TokenTensors& t, int64_t begin, const std::vector<std::vector<double>>& want,
              judge::Measure* measure);

@@ -57,7 +57,7 @@ void turn(Random& r, Spec* s) {
   s->channel_major = r.chance(0.5);
 }
 
-void run_matrix(const Target& target, Check check, uint64_t seed) {
+void run_matrix(const Target& target, Check check, uint64_t seed, bool fast = false) {
   const std::vector<Spec> specs = forms();
   const int stride = int(specs.size()) / scaled(int(specs.size()));
   for (size_t i = 0; i < specs.size(); i += size_t(std::max(stride, 1))) {
@@ -65,6 +65,7 @@ void run_matrix(const Target& target, Check check, uint64_t seed) {
     Spec spec = specs[i];
     turn(r, &spec);
     fit_head_sizes(target, &spec);
+    spec.fast = fast;
     SCOPED_TRACE("case " + std::to_string(i) + ": " + spec.text());
     check(target, spec, r);
     if (testing::Test::HasFailure()) return;
@@ -77,6 +78,17 @@ TEST_P(Matrix, Decode) { run_matrix(GetParam(), check_decode, 2000); }
 TEST_P(Matrix, VerifyAndCommit) { run_matrix(GetParam(), check_verify_and_commit, 3000); }
 TEST_P(Matrix, VerifyPending) { run_matrix(GetParam(), check_verify_pending, 4000); }
 TEST_P(Matrix, Move) { run_matrix(GetParam(), check_move, 5000); }
+
+// Fast records are written where a backend has fast verify.
+KDA_PARITY_SUITE(FastMatrix);
+TEST_P(FastMatrix, VerifyAndCommit) {
+  if (GetParam().backend != KDA_BACKEND_CUDA) GTEST_SKIP() << "this backend has no fast verify";
+  run_matrix(GetParam(), check_verify_and_commit, 13000, true);
+}
+TEST_P(FastMatrix, VerifyPending) {
+  if (GetParam().backend != KDA_BACKEND_CUDA) GTEST_SKIP() << "this backend has no fast verify";
+  run_matrix(GetParam(), check_verify_pending, 14000, true);
+}
 
 // Conv does not know gates and norms: its own product.
 void run_conv_matrix(const Target& target, Check check, uint64_t seed) {

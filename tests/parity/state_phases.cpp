@@ -39,11 +39,11 @@ struct Pools {
   }
   void expect(const Spec& spec, const std::string& what) const {
     const bool rounds = spec.rounds();
-    expect_pool(spec, own_before, own, in_own, judge::exact_state_limit(rounds), what + ", own pool");
+    expect_pool(spec, own_before, own, in_own, state_limit(spec, rounds), what + ", own pool");
     if (dst.present())
-      expect_pool(spec, dst_before, dst, in_dst, judge::exact_state_limit(rounds || dst.type() != Type::f32),
+      expect_pool(spec, dst_before, dst, in_dst, state_limit(spec, rounds || dst.type() != Type::f32),
                   what + ", destination pool");
-    expect_pool(spec, other_before, other, in_other, judge::exact_state_limit(rounds || other.type() != Type::f32),
+    expect_pool(spec, other_before, other, in_other, state_limit(spec, rounds || other.type() != Type::f32),
                 what + ", snapshot or node pool");
   }
 };
@@ -56,7 +56,7 @@ struct Outputs {
     if (!want.empty()) add_out(spec, t, rows.begin(r), want, &measure);
   }
   void expect(const Spec& spec, const TokenTensors& t, const Rows& rows, const std::string& what) const {
-    const double limit = judge::exact_out_limit(judge::io_of(spec.io), spec.rounds());
+    const double limit = out_limit(spec);
     EXPECT_TRUE(measure.within(limit)) << what << ": out " << measure.text() << ", limit " << limit;
     for (int r = 0; r < rows.count(); ++r)
       for (int64_t i = 0; rows.null(r) && i < rows.length(r); ++i)
@@ -219,7 +219,7 @@ void check_verify_and_commit(const Target& target, const Spec& spec, Random& r) 
   pools.expect(spec, "verify");
   if (with_states)
     expect_pool(spec, node_states_before, node_states, in_node_states,
-                judge::exact_state_limit(spec.rounds() || node_states.type() != Type::f32), "verify, node_states");
+                state_limit(spec, spec.rounds() || node_states.type() != Type::f32), "verify, node_states");
 
   // Commit some tips.
   pools.remember();
