@@ -8,6 +8,8 @@
 #include "cuda/device/decode.cuh"
 #include "cuda/host.h"
 #include "cuda/kernels.h"
+#include "cuda/sequence_launch.h"
+#include "cuda/verify_args.h"
 
 using namespace kda;
 
@@ -263,6 +265,26 @@ void bench_verify(int64_t N, int H, int D, DType state, int T, Numerics numerics
          t, bytes);
 }
 
+// The exact verify kernel with other tilings than the launcher's choice.
+template <class T, int R, int W>
+void bench_verify_tiles(int T_nodes, DType state) {
+  const int64_t N = 32;
+  const Layer l(N, 32, 128, state, T_nodes, Numerics::exact, false, true);
+  const Timing t = time_rounds(l.rounds, kReplays, [&](int round, cudaStream_t s) {
+    VerifyLaunch v;
+    v.tokens = l.tokens(round);
+    v.rows = l.rows(round);
+    v.state = v.dst = l.pool();
+    v.records = l.record_buffer(round);
+    cuda::SequenceArgs args = cuda::verify_args(l.p, v, on(s));
+    must((cuda::launch_sequence_as<T, StateLayout::vk, 128, R, W, cuda::FixedIo<DType::bf16>>(l.p, args, on(s))),
+         "verify");
+  });
+  report(label("verify", state, 32, N, 128,
+               " T=" + std::to_string(T_nodes) + " chain exact R=" + std::to_string(R) + " W=" + std::to_string(W)),
+         t, l.state_bytes());
+}
+
 void bench_commit(int64_t N, int H, int D, DType state, Numerics numerics) {
   const int T = 8;
   const Layer l(N, H, D, state, T, numerics, false, true);
@@ -335,6 +357,14 @@ int main(int argc, char** argv) {
       bench_decode_rows<__nv_bfloat16, 8>(N, H, DType::bf16);
     }
   }
+  if (wants("verify_tiles")) {
+    bench_verify_tiles<float, 8, 4>(16, DType::fp32);
+    bench_verify_tiles<float, 4, 8>(16, DType::fp32);
+    bench_verify_tiles<float, 4, 4>(16, DType::fp32);
+    bench_verify_tiles<float, 8, 2>(16, DType::fp32);
+    bench_verify_tiles<__nv_bfloat16, 8, 4>(16, DType::bf16);
+    bench_verify_tiles<__nv_bfloat16, 4, 8>(16, DType::bf16);
+  }
   if (wants("verify")) {
     for (const Numerics numerics : {Numerics::exact, Numerics::fast}) {
       for (const DType s : kStates) {
@@ -350,6 +380,8 @@ int main(int argc, char** argv) {
   }
   // one shape each, for profilers
   if (argc > 1 && wants("one_verify")) bench_verify(32, 32, 128, DType::fp32, 16, Numerics::exact, false, false);
+  if (argc > 1 && wants("one_fast")) bench_verify(32, 32, 128, DType::fp32, 8, Numerics::fast, false, false);
+  if (argc > 1 && wants("one_fast16")) bench_verify(32, 32, 128, DType::fp32, 16, Numerics::fast, false, false);
   if (argc > 1 && wants("one_decode")) bench_decode(32, 32, 128, DType::fp32);
   if (argc > 1 && wants("one_decode_bf16")) bench_decode(32, 32, 128, DType::bf16);
   if (wants("commit")) {

@@ -4,7 +4,7 @@
 // Header: RecordHeader, then for each of max_nodes nodes {i32 parent (-1 = the committed state), i32 reserved}.
 // A node is, in this order, each part padded to 16 bytes:
 //   u          [HV, V] fp32              the correction that was added: S += u k^T
-//   exact: decay [HV, K] fp32            exp(g);   fast: log-decay g [HV, K] fp16 (|error of exp(g)| < 2e-4)
+//   decay [HV, K] fp32                   exp(g); fast with a 16-bit gate: log-decay g, fp16 (|error of exp(g)| < 2e-4)
 //   k          [H, K] io dtype           as it came
 //   k_rnorm    [H] fp32                  k-hat = k * k_rnorm (1 without qk_l2norm)
 // At K = V = 128, H = HV and 16-bit io a node and head takes 1284 bytes + padding (exact) or 1028 (fast).
@@ -50,19 +50,24 @@ struct RecordLayout {
 
 constexpr uint32_t mix_geometry(uint32_t h, uint32_t value) { return (h ^ value) * 16777619u; }
 
+// Fast records of 16-bit gates keep the log-decay in fp16; wider gates keep the decay in fp32, as exact records do.
+constexpr bool has_half_decay(const Problem& p) {
+  return p.verify_numerics == Numerics::fast && p.gate_input != DType::fp32;
+}
+
 constexpr RecordLayout record_layout(const Problem& p) {
   const bool fast = p.verify_numerics == Numerics::fast;
   RecordLayout r{};
   r.nodes_begin = align_up(16 + 8 * int64_t{p.max_nodes}, kRecordAlignment);
   r.decay = align_up(int64_t{p.value_heads} * p.value_dim * 4, kRecordAlignment);
-  r.k = r.decay + align_up(int64_t{p.value_heads} * p.key_dim * (fast ? 2 : 4), kRecordAlignment);
+  r.k = r.decay + align_up(int64_t{p.value_heads} * p.key_dim * (has_half_decay(p) ? 2 : 4), kRecordAlignment);
   r.k_rnorm = r.k + align_up(int64_t{p.heads} * p.key_dim * size_of(p.io), kRecordAlignment);
   r.node_bytes = r.k_rnorm + align_up(int64_t{p.heads} * 4, kRecordAlignment);
   r.row_bytes = r.nodes_begin + r.node_bytes * p.max_nodes;
   r.version_form = uint32_t{KDA_RECORD_VERSION} << 16 | (fast ? 1u : 0u);
   uint32_t h = 2166136261u;
   for (uint32_t value : {uint32_t(p.key_dim), uint32_t(p.value_dim), uint32_t(p.heads), uint32_t(p.value_heads),
-                         uint32_t(p.io), uint32_t(p.max_nodes)}) {
+                         uint32_t(p.io), uint32_t(p.max_nodes), uint32_t(has_half_decay(p))}) {
     h = mix_geometry(h, value);
   }
   r.geometry = h;

@@ -48,7 +48,7 @@ Status cuda_commit(const Problem& p, const CommitLaunch& l, const Execution& exe
   args.records = l.records;
   args.record_rows = l.record_rows;
   args.snapshots = l.snapshots;
-  args.form = make_form(p, fast, !fast);
+  args.form = make_form(p, has_half_decay(p), !fast);
   args.record_layout = record_layout(p);
   args.status = execution.device_status;
   if (p.check_values) {

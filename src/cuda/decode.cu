@@ -9,7 +9,7 @@ using namespace cuda;
 
 namespace {
 
-// From this many units on (rows times value heads of the plan) a warp takes 16 rows, else 8.
+// From this many units on (rows times value heads of the plan) a warp takes 16 rows of a bf16 pool, else 8.
 constexpr int64_t kManyDecodeUnits = 96;
 
 template <class T, StateLayout Layout, int KP, int R, class Io>
@@ -34,7 +34,9 @@ Status launch_decode(const Problem& p, DecodeArgs& args, const Execution& execut
     return launch_as<T, StateLayout::vk, 64, 4, FixedIo<DType::bf16>>(p, args, execution);
   if (padded <= 128) {
     const bool fixed = plain && padded == 128 && is_fixed_bf16(p, args.tokens, 64);
-    if (fixed && many) return launch_as<T, StateLayout::vk, 128, 4, FixedIo<DType::bf16>>(p, args, execution);
+    // measured: with 2 rows a lane fp32 pools stream best, with 4 bf16 pools, whose rows are half as long
+    if (fixed && many && sizeof(T) == 2)
+      return launch_as<T, StateLayout::vk, 128, 4, FixedIo<DType::bf16>>(p, args, execution);
     if (fixed) return launch_as<T, StateLayout::vk, 128, 2, FixedIo<DType::bf16>>(p, args, execution);
     return launch_as<T, StateLayout::vk, 128, 2, AnyIo>(p, args, execution);
   }

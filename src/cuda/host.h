@@ -16,7 +16,7 @@ constexpr int64_t kDefaultSharedBytes = 48 * 1024;  // what a block gets without
 constexpr int64_t kPoolAlignment = 16;
 
 // steps_round: the operation's state is rounded to the pool's dtype after every token.
-inline Form make_form(const Problem& p, bool fast_records, bool steps_round) {
+inline Form make_form(const Problem& p, bool half_decay, bool steps_round) {
   return {.K = p.key_dim,
           .V = p.value_dim,
           .H = p.heads,
@@ -27,7 +27,7 @@ inline Form make_form(const Problem& p, bool fast_records, bool steps_round) {
           .l2norm = p.qk_l2norm,
           .null_slot0 = p.null_slot0,
           .single_root = p.single_root,
-          .fp16_decay = fast_records,
+          .fp16_decay = half_decay,
           .round_steps = steps_round && p.state == DType::bf16,
           .max_nodes = p.max_nodes,
           .io = p.io,

@@ -32,7 +32,7 @@ SequenceArgs verify_args(const Problem& p, const VerifyLaunch& l, const Executio
   args.state = l.state;
   args.dst = l.rows.dst_slots.present() ? l.dst : l.state;
   args.snapshots = l.pending.present() ? l.pending_snapshots : StateSnapshots{};
-  args.form = make_form(p, fast, !fast);
+  args.form = make_form(p, has_half_decay(p), !fast);
   args.record_layout = record_layout(p);
   args.verify = true;
   args.draft = l.draft;

@@ -7,9 +7,6 @@
 
 namespace kda::cuda {
 
-// From this many units on (rows times value heads of the plan) a block takes 128 rows of a head, else 32.
-constexpr int64_t kManyWyUnits = 96;
-
 Status launch_wy_fp32(const Problem& p, WyArgs& args, const Execution& execution);
 Status launch_wy_bf16(const Problem& p, WyArgs& args, const Execution& execution);
 
@@ -32,12 +29,9 @@ Status launch_wy(const Problem& p, WyArgs& args, const Execution& execution) {
                      s.dst.dtype == p.state && (!s.state.present() || is_aligned(s.state)) &&
                      (!s.dst.present() || is_aligned(s.dst));
   using Tuned = FixedIo<DType::bf16>;
-  const bool many = p.max_rows * p.value_heads >= kManyWyUnits;
-  if (plain && padded == 128 && many && is_fixed_bf16(p, s.tokens, 128)) {
+  if (plain && padded == 128 && is_fixed_bf16(p, s.tokens, 128)) {
     return launch_wy_as<T, 128, 8, Tuned>(p, args, execution);
   }
-  if (plain && padded == 128 && is_fixed_bf16(p, s.tokens, 32))
-    return launch_wy_as<T, 128, 2, Tuned>(p, args, execution);
   if (plain && padded == 64 && is_fixed_bf16(p, s.tokens, 64)) return launch_wy_as<T, 64, 4, Tuned>(p, args, execution);
   if (padded <= 128) return launch_wy_as<T, 128, 4, AnyIo>(p, args, execution);
   return launch_wy_as<T, 256, 4, AnyIo>(p, args, execution);

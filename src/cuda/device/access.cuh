@@ -156,6 +156,13 @@ __device__ inline void wait_for_previous_kernel() {
 #endif
 }
 
+// A value that stays in its register: reading it again from where it came (a special register, the constant bank) would
+// cost a wait in inner loops.
+__device__ inline int pinned(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 __device__ inline void raise_status(uint32_t* status, uint32_t bits) {
   if (status != nullptr && bits != 0) atomicOr(status, bits);
 }

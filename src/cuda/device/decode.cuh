@@ -22,6 +22,7 @@ struct DecodeArgs {
 template <class T, StateLayout Layout, int KP, int R, class Io>
 __global__ void __launch_bounds__(kDecodeWarps* kWarp, R* KP >= 1024   ? 2
                                                        : R * KP >= 512 ? 4
+                                                       : Io::kFixed    ? 6
                                                                        : 5)
     decode_kernel(const __grid_constant__ DecodeArgs a) {
   using Tile = StateTile<T, Layout, KP, R, !Io::kFixed>;
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(kDecodeWarps* kWarp, R* KP >= 1024   ? 2
     __syncwarp();
     float p[R], w[R], u[R], k[Tile::E];
     tile.template decay_and_dot<true>(token, p, w, k);
-    const float row_p = sum_rows<R>(p), row_w = sum_rows<R>(w);
+    const float row_p = sum_rows<R>(p, tile.j), row_w = sum_rows<R>(w, tile.j);
     const RowResult result =
         finish_row(token, to_float(raw_v, Io::token(a.tokens.v.dtype)), row_p, row_w, a.tokens.scale);
     spread_rows<R>(result.u, u);

@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(W* kWarp, R* KP >= 1024   ? 2
 
   wait_for_previous_kernel();
   const Form& f = a.form;
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, j = Tile::lane_in_group();
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int split = static_cast<int>(blockIdx.x % a.splits);
   const int64_t unit = blockIdx.x / a.splits;
   const int64_t n = unit / f.HV;
@@ -254,6 +254,7 @@ __global__ void __launch_bounds__(W* kWarp, R* KP >= 1024   ? 2
     }
   }
 
+  const bool round_steps = pinned(f.round_steps) != 0, has_record = pinned(record != nullptr) != 0;
   for (int first = 0; first < steps; first += kTokenTile) {
     const int tile_steps = steps - first < kTokenTile ? steps - first : kTokenTile;
     if (first > 0) __syncthreads();
@@ -327,7 +328,7 @@ __global__ void __launch_bounds__(W* kWarp, R* KP >= 1024   ? 2
 #pragma unroll
         for (int r = 0; r < R; ++r) u[r] = u_rows[node * kBlockRows + local_row + r];
         tile.replay(token, u);
-        if (f.round_steps) tile.round_bf16();
+        if (round_steps) tile.round_bf16();
         continue;
       }
       float p[R], w[R], k[E];
@@ -337,21 +338,21 @@ __global__ void __launch_bounds__(W* kWarp, R* KP >= 1024   ? 2
       } else {
         tile.template decay_and_dot<true>(token, p, w, k);
       }
-      const float row_p = sum_rows<R>(p), row_w = sum_rows<R>(w);
-      const int row = local_row + j % R;
+      const float row_p = sum_rows<R>(p, tile.j), row_w = sum_rows<R>(w, tile.j);
+      const int row = local_row + tile.j % R;
       const RowResult result = finish_row(token, values[i * kBlockRows + row], row_p, row_w, a.tokens.scale);
-      if (j < R && (Io::kFixed || block_row + row < f.V)) {
+      if (tile.j < R && (Io::kFixed || block_row + row < f.V)) {
         store_element(
             a.tokens.out.data, a.tokens.out.dtype,
             (range.begin + node) * a.tokens.out.token_stride + hv * a.tokens.out.head_stride + block_row + row,
             result.out);
-        if (record != nullptr) {
+        if (has_record) {
           reinterpret_cast<float*>(record + a.record_layout.nodes_begin +
                                    node * a.record_layout.node_bytes)[int64_t{hv} * f.V + block_row + row] = result.u;
         }
       }
       if (draft) {
-        if (j < R) u_rows[node * kBlockRows + row] = result.u;
+        if (tile.j < R) u_rows[node * kBlockRows + row] = result.u;
       }
       if (!leaf || node_stores) spread_rows<R>(result.u, u);
       if (node_stores) {
@@ -385,7 +386,7 @@ __global__ void __launch_bounds__(W* kWarp, R* KP >= 1024   ? 2
       } else if (!leaf) {
         tile.add_outer(k, u);
       }
-      if (f.round_steps && !leaf) tile.round_bf16();
+      if (round_steps && !leaf) tile.round_bf16();
       if (General && !a.verify && first + i + 1 == next_stop) {
         if (!a.stepped_positions || next_stop % kFastSnapshotStep == 0 || next_stop == count)
           store_snapshots(next_stop);

@@ -21,6 +21,7 @@ struct StateTile {
   static_assert(Layout == StateLayout::vk || (R % 4 == 0 && AnyMemory));
 
   float s[R][E];
+  int j = pinned(lane_in_group());
 
   __device__ static int key_dim(const Form& f) { return AnyMemory ? f.K : KP; }
   __device__ static bool live(const Form& f, int row, int channel) {
@@ -41,7 +42,6 @@ struct StateTile {
 
   // `head` is the state of one value head ([V, K] or [K, V]); v0 = first_row(...).
   __device__ void load(const std::byte* head, const Form& f, int v0) {
-    const int j = lane_in_group();
     const int K = key_dim(f);
     const T* own = reinterpret_cast<const T*>(head) + (v0 * K + Vec * j);
     const bool aligned = !AnyMemory || (reinterpret_cast<uintptr_t>(head) & 15) == 0;
@@ -99,7 +99,6 @@ struct StateTile {
 
   // Stores this tile, rounded to `dtype`.
   __device__ void store(std::byte* head, DType dtype, const Form& f, int v0) const {
-    const int j = lane_in_group();
     if constexpr (Layout == StateLayout::vk) {
       if (!AnyMemory || (dtype == kDTypeOf<T> && (reinterpret_cast<uintptr_t>(head) & 15) == 0)) {
         const int K = key_dim(f);
@@ -138,7 +137,6 @@ struct StateTile {
   // false S stays as it is.
   template <bool Keep>
   __device__ void decay_and_dot(const TokenVectors<KP>& t, float (&p)[R], float (&w)[R], float (&k)[E]) {
-    const int j = lane_in_group();
 #pragma unroll
     for (int r = 0; r < R; ++r) p[r] = w[r] = 0;
 #pragma unroll
@@ -171,7 +169,6 @@ struct StateTile {
 
   // S <- S * decay + u k-hat^T: a token whose u is known.
   __device__ void replay(const TokenVectors<KP>& t, const float (&u)[R]) {
-    const int j = lane_in_group();
 #pragma unroll
     for (int c = 0; c < E / 4; ++c) {
       const float4 k4 = *reinterpret_cast<const float4*>(t.k() + 32 * c + 4 * j);
@@ -189,7 +186,6 @@ struct StateTile {
  private:
   // Any dtype, alignment and layout.
   __device__ void store_elements(std::byte* head, DType dtype, const Form& f, int v0) const {
-    const int j = lane_in_group();
     if constexpr (Layout == StateLayout::vk) {
 #pragma unroll
       for (int r = 0; r < R; ++r) {
@@ -220,10 +216,9 @@ struct StateTile {
 // By value: a conditional expression on array elements would select an address and push the array out of registers.
 __device__ inline float select(bool first, float a, float b) { return first ? a : b; }
 
-// Sums x[r] of every row over the 8 lanes of the group (tree: xor 1, 2, 4) and leaves row (lane % R)'s sum in the lane.
+// Sums x[r] of every row over the 8 lanes of the group (tree: xor 1, 2, 4) and leaves row (j % R)'s sum in lane j.
 template <int R>
-__device__ inline float sum_rows(const float (&x)[R]) {
-  const int j = threadIdx.x % kGroup;
+__device__ inline float sum_rows(const float (&x)[R], int j) {
   if constexpr (R == 8) {
     float y[4], z[2];
 #pragma unroll

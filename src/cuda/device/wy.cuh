@@ -120,40 +120,45 @@ struct MmaTile {
     }
   }
 
-  // out[column][row] += S * columns, two tiles of 8 columns; column n at columns + n * stride, in channel order.
-  __device__ void multiply(const float* columns, int stride, float* out, int out_stride, int local_row) const {
-    float c[2][4] = {};
+  // out[column][row] = S * columns for Tiles * 8 columns. Column n, in channel order, stands at high + n * stride
+  // rounded to tf32, and what that leaves at low + n * stride.
+  template <int Tiles>
+  __device__ void multiply(const float* high, const float* low, int stride, float* out, int out_stride,
+                           int local_row) const {
+    float main[Tiles][4] = {}, rest[Tiles][4] = {};  // two sums each, so that products wait less for one another
 #pragma unroll
     for (int e = 0; e < E; e += 4) {
-      float4 b[2];
+      float4 b_high[Tiles], b_low[Tiles];
 #pragma unroll
-      for (int n = 0; n < 2; ++n)
-        b[n] = *reinterpret_cast<const float4*>(columns + (8 * n + g()) * stride + channel(e));
+      for (int n = 0; n < Tiles; ++n) {
+        b_high[n] = *reinterpret_cast<const float4*>(high + (8 * n + g()) * stride + channel(e));
+        b_low[n] = *reinterpret_cast<const float4*>(low + (8 * n + g()) * stride + channel(e));
+      }
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
-        uint32_t high[4], low[4];
+        uint32_t a_high[4], a_low[4];
 #pragma unroll
         for (int x = 0; x < 4; ++x) {  // a0, a1: channel of k = j, rows g, g + 8; a2, a3: k = j + 4
           const float value = s[x % 2][e + i + x / 2];
-          high[x] = to_tf32(value);
-          low[x] = to_tf32(__fsub_rn(value, __uint_as_float(high[x])));
+          a_high[x] = to_tf32(value);
+          a_low[x] = to_tf32(__fsub_rn(value, __uint_as_float(a_high[x])));
         }
 #pragma unroll
-        for (int n = 0; n < 2; ++n) {
-          const float x = (&b[n].x)[i], y = (&b[n].x)[i + 1];
-          const uint32_t x_high = to_tf32(x), y_high = to_tf32(y);
-          const uint32_t x_low = to_tf32(__fsub_rn(x, __uint_as_float(x_high)));
-          const uint32_t y_low = to_tf32(__fsub_rn(y, __uint_as_float(y_high)));
-          mma_tf32(c[n], high, x_low, y_low);
-          mma_tf32(c[n], low, x_high, y_high);
-          mma_tf32(c[n], high, x_high, y_high);
+        for (int n = 0; n < Tiles; ++n) {
+          const float* x = &b_high[n].x;
+          const float* y = &b_low[n].x;
+          mma_tf32(main[n], a_high, __float_as_uint(x[i]), __float_as_uint(x[i + 1]));
+          mma_tf32(rest[n], a_high, __float_as_uint(y[i]), __float_as_uint(y[i + 1]));
+          mma_tf32(rest[n], a_low, __float_as_uint(x[i]), __float_as_uint(x[i + 1]));
         }
       }
     }
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
+    for (int n = 0; n < Tiles; ++n) {
 #pragma unroll
-      for (int x = 0; x < 4; ++x) out[(8 * n + 2 * j() + x % 2) * out_stride + local_row + g() + 8 * (x / 2)] = c[n][x];
+      for (int x = 0; x < 4; ++x) {
+        out[(8 * n + 2 * j() + x % 2) * out_stride + local_row + g() + 8 * (x / 2)] = __fadd_rn(main[n][x], rest[n][x]);
+      }
     }
   }
 
@@ -171,24 +176,17 @@ struct WyShared {
   // Eight lanes of one access (two columns, four positions Vec apart) meet eight different groups of banks.
   static constexpr int kColumnStride = KP + (Vec == 4 ? 16 : 4);
   static constexpr int kVectors = kWyNodes * TokenVectors<KP>::kFloats;
-  static constexpr int kColumns = 2 * kWyNodes * kColumnStride;
+  static constexpr int kColumns = 2 * kWyNodes * kColumnStride;  // twice: rounded to tf32, and the rest
   static constexpr int kProducts = 2 * kWyNodes * kRowStride;
   static constexpr int kValues = kWyNodes * kBlockRows;
   static constexpr int kGram = 2 * kWyNodes * kWyNodes;
-  static constexpr int64_t kBytes = 4 * int64_t{kVectors + kColumns + kProducts + kValues + kGram};
+  static constexpr int64_t kBytes = 4 * int64_t{kVectors + 2 * kColumns + kProducts + kValues + kGram};
 };
 
 struct WyArgs {
   SequenceArgs s;
   bool kv;
 };
-
-// The sum over the warp, in every lane, by a fixed tree.
-__device__ inline float warp_sum(float x) {
-#pragma unroll
-  for (int mask : {16, 8, 4, 2, 1}) x = __fadd_rn(x, __shfl_xor_sync(kFullMask, x, mask));
-  return x;
-}
 
 template <class T, int KP, int W, class Io>
 __global__ void __launch_bounds__(W* kWarp, KP > 128 ? 1 : 16 / W) wy_kernel(const __grid_constant__ WyArgs args) {
@@ -199,11 +197,11 @@ __global__ void __launch_bounds__(W* kWarp, KP > 128 ? 1 : 16 / W) wy_kernel(con
   extern __shared__ __align__(16) float shared[];
   __shared__ DraftProgram program;
   float* const vectors = shared;
-  float* const columns = vectors + Shared::kVectors;   // [2 * kWyNodes][kColumnStride]
-  float* const products = columns + Shared::kColumns;  // [2 * kWyNodes][kRowStride]; then u in the first half
-  float* const values = products + Shared::kProducts;  // [kWyNodes][kBlockRows]
-  float* const gram_k = values + Shared::kValues;      // [kWyNodes][kWyNodes]
-  float* const gram_q = gram_k + kWyNodes * kWyNodes;
+  float* const columns = vectors + Shared::kVectors;  // [2 * kWyNodes][kColumnStride]
+  float* const columns_low = columns + Shared::kColumns;
+  float* const products = columns_low + Shared::kColumns;  // [2 * kWyNodes][kRowStride]; then u in the first half
+  float* const values = products + Shared::kProducts;      // [kWyNodes][kBlockRows]
+  float* const gram = values + Shared::kValues;            // [kWyNodes][kWyNodes] pairs: keys, queries
   const auto node_vectors = [&](int t) { return TokenVectors<KP>{vectors + t * TokenVectors<KP>::kFloats}; };
 
   wait_for_previous_kernel();
@@ -352,7 +350,7 @@ __global__ void __launch_bounds__(W* kWarp, KP > 128 ? 1 : 16 / W) wy_kernel(con
     if (record != nullptr && split == 0) {
       std::byte* const at = record + a.record_layout.nodes_begin + t * a.record_layout.node_bytes;
       const int h = hv / f.heads_ratio;
-      targets.decay = at + a.record_layout.decay + int64_t{hv} * f.K * 2;
+      targets.decay = at + a.record_layout.decay + int64_t{hv} * f.K * (f.fp16_decay ? 2 : 4);
       if (hv % f.heads_ratio == 0) {
         targets.k = at + a.record_layout.k + int64_t{h} * f.K * (f.io == DType::fp32 ? 4 : 2);
         targets.k_rnorm = reinterpret_cast<float*>(at + a.record_layout.k_rnorm) + h;
@@ -363,7 +361,8 @@ __global__ void __launch_bounds__(W* kWarp, KP > 128 ? 1 : 16 / W) wy_kernel(con
   __syncthreads();
 
   // Per node, from the node up to its root: r = product of the decays on the way; the two dots with each ancestor; at
-  // the root r is the node's G.
+  // the root r is the node's G. The lanes' parts of all dots are summed together at the end: lane d gets the d-th
+  // ancestor's key dot, lane 16 + d its query dot.
 #pragma unroll 1
   for (int t = warp; t < kWyNodes; t += W) {
     constexpr int kChunks = (KP + 127) / 128;
@@ -379,73 +378,107 @@ __global__ void __launch_bounds__(W* kWarp, KP > 128 ? 1 : 16 / W) wy_kernel(con
         r[c] = *reinterpret_cast<const float4*>(own.decay() + channel);
       }
     }
-    if (t < count) {
-      for (int i = program.parent[t]; i >= 0; i = program.parent[i]) {
-        const TokenVectors<KP> ancestor = node_vectors(i);
-        float dot_k = 0, dot_q = 0;
+    float dots[2 * kWyNodes];
 #pragma unroll
-        for (int c = 0; c < kChunks; ++c) {
-          const int channel = 128 * c + 4 * lane;
-          if (channel >= KP) continue;
-          const float4 k_i = *reinterpret_cast<const float4*>(ancestor.k() + channel);
-          const float4 a_i = *reinterpret_cast<const float4*>(ancestor.decay() + channel);
+    for (int x = 0; x < 2 * kWyNodes; ++x) dots[x] = 0;
+    int ancestor_of_lane = -1;
+    int i = t < count ? program.parent[t] : -1;
 #pragma unroll
-          for (int x = 0; x < 4; ++x) {
-            const float m = __fmul_rn((&k_i.x)[x], (&r[c].x)[x]);
-            dot_k = __fmaf_rn((&k[c].x)[x], m, dot_k);
-            dot_q = __fmaf_rn((&q[c].x)[x], m, dot_q);
-            (&r[c].x)[x] = __fmul_rn((&r[c].x)[x], (&a_i.x)[x]);
-          }
+    for (int d = 0; d < kWyNodes - 1; ++d) {
+      if (i < 0) break;
+      const TokenVectors<KP> ancestor = node_vectors(i);
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        const int channel = 128 * c + 4 * lane;
+        if (channel >= KP) continue;
+        const float4 k_i = *reinterpret_cast<const float4*>(ancestor.k() + channel);
+        const float4 a_i = *reinterpret_cast<const float4*>(ancestor.decay() + channel);
+#pragma unroll
+        for (int x = 0; x < 4; ++x) {
+          const float m = __fmul_rn((&k_i.x)[x], (&r[c].x)[x]);
+          dots[d] = __fmaf_rn((&k[c].x)[x], m, dots[d]);
+          dots[kWyNodes + d] = __fmaf_rn((&q[c].x)[x], m, dots[kWyNodes + d]);
+          (&r[c].x)[x] = __fmul_rn((&r[c].x)[x], (&a_i.x)[x]);
         }
-        dot_k = warp_sum(dot_k);
-        dot_q = warp_sum(dot_q);
-        if (lane == 0) gram_k[t * kWyNodes + i] = dot_k, gram_q[t * kWyNodes + i] = dot_q;
       }
+      if (lane % kWyNodes == d) ancestor_of_lane = i;
+      i = program.parent[i];
+    }
+    if (t < count && program.parent[t] >= 0) {
+#pragma unroll
+      for (int mask = 16; mask > 0; mask /= 2) {
+#pragma unroll
+        for (int x = 0; x < mask; ++x) {
+          const float keep = select(lane & mask, dots[mask + x], dots[x]);
+          const float send = select(lane & mask, dots[x], dots[mask + x]);
+          dots[x] = __fadd_rn(keep, __shfl_xor_sync(kFullMask, send, mask));
+        }
+      }
+      if (ancestor_of_lane >= 0) gram[2 * (t * kWyNodes + ancestor_of_lane) + lane / kWyNodes] = dots[0];
     }
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int channel = 128 * c + 4 * lane;
       if (channel >= KP) continue;
-      const float4 gk = {__fmul_rn(k[c].x, r[c].x), __fmul_rn(k[c].y, r[c].y), __fmul_rn(k[c].z, r[c].z),
-                         __fmul_rn(k[c].w, r[c].w)};
-      const float4 gq = {__fmul_rn(q[c].x, r[c].x), __fmul_rn(q[c].y, r[c].y), __fmul_rn(q[c].z, r[c].z),
-                         __fmul_rn(q[c].w, r[c].w)};
       // columns of a group of 8 nodes: 8 keys, then 8 queries
       float* const at = columns + (t / 8 * 16 + t % 8) * kColumnStride + channel;
-      *reinterpret_cast<float4*>(at) = gk;
-      *reinterpret_cast<float4*>(at + 8 * kColumnStride) = gq;
+      const auto put = [&](const float4 vector, float* to) {
+        float4 high, low;
+#pragma unroll
+        for (int x = 0; x < 4; ++x) {
+          const float value = __fmul_rn((&vector.x)[x], (&r[c].x)[x]);
+          (&high.x)[x] = __uint_as_float(to_tf32(value));
+          (&low.x)[x] = __uint_as_float(to_tf32(__fsub_rn(value, (&high.x)[x])));
+        }
+        *reinterpret_cast<float4*>(to) = high;
+        *reinterpret_cast<float4*>(to + Shared::kColumns) = low;
+      };
+      put(k[c], at);
+      put(q[c], at + 8 * kColumnStride);
     }
   }
   __syncthreads();
 
   if (works) {
-    tile.multiply(columns, kColumnStride, products, kRowStride, local_row);
     if (count > 8) {
-      tile.multiply(columns + 16 * kColumnStride, kColumnStride, products + 16 * kRowStride, kRowStride, local_row);
+      tile.template multiply<4>(columns, columns_low, kColumnStride, products, kRowStride, local_row);
+    } else {
+      tile.template multiply<2>(columns, columns_low, kColumnStride, products, kRowStride, local_row);
     }
   }
   __syncthreads();
 
-  // one thread a row: the triangular solve over ancestors, then the outputs
+  // one thread a row: the triangular solve over ancestors, then the outputs; pairs that are no ancestors are passed
+  // over
+  const bool has_record = pinned(record != nullptr) != 0;
   for (int x = threadIdx.x; x < kBlockRows; x += Shared::kThreads) {
     const int row = block_row + x;
     if (row >= f.V) break;
-    for (int t = 0; t < count; ++t) {
+    float u[kWyNodes];
+    std::byte* u_record = has_record ? record + a.record_layout.nodes_begin + 4 * (int64_t{hv} * f.V + row) : nullptr;
+    int64_t out = range.begin * a.tokens.out.token_stride + hv * a.tokens.out.head_stride + row;
+#pragma unroll
+    for (int t = 0; t < kWyNodes; ++t) {
+      if (t >= count) break;
       const int column = t / 8 * 16 + t % 8;
       float p = products[column * kRowStride + x], w = products[(column + 8) * kRowStride + x];
-      for (uint64_t ancestors = program.path[t] & ~(uint64_t{1} << t); ancestors != 0; ancestors &= ancestors - 1) {
-        const int i = __ffsll(ancestors) - 1;
-        const float u_i = products[(i / 8 * 16 + i % 8) * kRowStride + x];
-        p = __fmaf_rn(gram_k[t * kWyNodes + i], u_i, p);
-        w = __fmaf_rn(gram_q[t * kWyNodes + i], u_i, w);
+      const unsigned path = static_cast<unsigned>(program.path[t]);
+#pragma unroll
+      for (int i = 0; i < t; ++i) {
+        const float2 pair = *reinterpret_cast<const float2*>(gram + 2 * (t * kWyNodes + i));
+        if (path >> i & 1) {
+          p = __fmaf_rn(pair.x, u[i], p);
+          w = __fmaf_rn(pair.y, u[i], w);
+        }
       }
       const RowResult result = finish_row(node_vectors(t), values[t * kBlockRows + x], p, w, a.tokens.scale);
-      products[column * kRowStride + x] = result.u;
-      store_element(a.tokens.out.data, Io::token(a.tokens.out.dtype),
-                    (range.begin + t) * a.tokens.out.token_stride + hv * a.tokens.out.head_stride + row, result.out);
-      if (record != nullptr) {
-        reinterpret_cast<float*>(record + a.record_layout.nodes_begin +
-                                 t * a.record_layout.node_bytes)[int64_t{hv} * f.V + row] = result.u;
+      u[t] = result.u;
+      if constexpr (General) products[column * kRowStride + x] = result.u;
+      store_element(a.tokens.out.data, Io::token(a.tokens.out.dtype), out, result.out);
+      out += a.tokens.out.token_stride;
+      if (has_record) {
+        *reinterpret_cast<float*>(u_record) = result.u;
+        u_record += a.record_layout.node_bytes;
       }
     }
   }
