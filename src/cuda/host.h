@@ -12,7 +12,8 @@
 namespace kda::cuda {
 
 constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
-constexpr int64_t kDefaultSharedBytes = 48 * 1024;  // what a block gets without asking
+// What a block gets without asking is 48 KiB; kernels here have up to 8 of them in static arrays.
+constexpr int64_t kDefaultSharedBytes = 40 * 1024;
 constexpr int64_t kPoolAlignment = 16;
 
 // steps_round: the operation's state is rounded to the pool's dtype after every token.

@@ -172,6 +172,7 @@ template <int KP, int W, int Vec>
 struct WyShared {
   static constexpr int kThreads = W * kWarp;
   static constexpr int kBlockRows = W * kWyRows;
+  static_assert(kBlockRows <= 128 && kWyNodes % W == 0);
   static constexpr int kRowStride = kBlockRows + 4;
   // Eight lanes of one access (two columns, four positions Vec apart) meet eight different groups of banks.
   static constexpr int kColumnStride = KP + (Vec == 4 ? 16 : 4);
@@ -187,6 +188,19 @@ struct WyArgs {
   SequenceArgs s;
   bool kv;
 };
+
+// Sums 32 values over the warp at once; lane l gets value l. Recursive, so that every index is a constant.
+template <int Half>
+__device__ inline float sum_by_lane(float (&x)[2 * kWyNodes]) {
+  const int lane = threadIdx.x % kWarp;
+#pragma unroll
+  for (int i = 0; i < Half; ++i) {
+    const float keep = select(lane & Half, x[Half + i], x[i]), send = select(lane & Half, x[i], x[Half + i]);
+    x[i] = __fadd_rn(keep, __shfl_xor_sync(kFullMask, send, Half));
+  }
+  if constexpr (Half > 1) return sum_by_lane<Half / 2>(x);
+  return x[0];
+}
 
 template <class T, int KP, int W, class Io>
 __global__ void __launch_bounds__(W* kWarp, KP > 128 ? 1 : 16 / W) wy_kernel(const __grid_constant__ WyArgs args) {
@@ -241,6 +255,26 @@ __global__ void __launch_bounds__(W* kWarp, KP > 128 ? 1 : 16 / W) wy_kernel(con
     if (first_block && threadIdx.x == 0) raise_status(a.status, bits);
     if (!range.bad) give_zeros();
     return;
+  }
+
+  // The tokens' loads start before the state's, which must wait for nothing else then.
+  constexpr int kOwn = kWyNodes / W;  // nodes that a warp prepares
+  TokenLoads<Io, KP> loads[Io::kFixed ? kOwn : 1];
+  Raw4 raw_values[Io::kFixed ? kOwn : 1];
+  const auto load_node = [&](int t, TokenLoads<Io, KP>& node, Raw4& v) {
+    const int64_t token = range.begin + t;
+    node.load(a.tokens, f, token, hv);
+    const int64_t v_offset = token * a.tokens.v.token_stride + hv * a.tokens.v.head_stride + block_row;
+    v = {};
+    if (4 * lane < kBlockRows && block_row + 4 * lane < f.V) {
+      v = load4_raw<Io::kFixed>(a.tokens.v.data, Io::token(a.tokens.v.dtype), v_offset + 4 * lane);
+    }
+  };
+  if constexpr (Io::kFixed) {
+#pragma unroll
+    for (int own = 0; own < kOwn; ++own) {
+      if (warp + own * W < count) load_node(warp + own * W, loads[own], raw_values[own]);
+    }
   }
 
   Tile tile;
@@ -335,16 +369,15 @@ __global__ void __launch_bounds__(W* kWarp, KP > 128 ? 1 : 16 / W) wy_kernel(con
     for (int t = lane; t < f.max_nodes; t += kWarp) parents[t] = {t < count ? program.parent[t] : -1, 0};
   }
 
-#pragma unroll 1
-  for (int t = warp; t < count; t += W) {
-    TokenLoads<Io, KP> loads;
-    const int64_t token = range.begin + t;
-    loads.load(a.tokens, f, token, hv);
-    const int64_t v_offset = token * a.tokens.v.token_stride + hv * a.tokens.v.head_stride + block_row;
-    for (int x = 4 * lane; x < kBlockRows; x += 4 * kWarp) {
-      float4 v = {0, 0, 0, 0};
-      if (block_row + x < f.V) v = load4<Io::kFixed>(a.tokens.v.data, Io::token(a.tokens.v.dtype), v_offset + x);
-      *reinterpret_cast<float4*>(values + t * kBlockRows + x) = v;
+#pragma unroll
+  for (int own = 0; own < kOwn; ++own) {
+    const int t = warp + own * W;
+    if (t >= count) continue;
+    const int held = Io::kFixed ? own : 0;
+    if constexpr (!Io::kFixed) load_node(t, loads[0], raw_values[0]);
+    if (4 * lane < kBlockRows) {
+      *reinterpret_cast<float4*>(values + t * kBlockRows + 4 * lane) =
+          to_float4(raw_values[held], Io::token(a.tokens.v.dtype));
     }
     RecordTargets targets;
     if (record != nullptr && split == 0) {
@@ -356,7 +389,7 @@ __global__ void __launch_bounds__(W* kWarp, KP > 128 ? 1 : 16 / W) wy_kernel(con
         targets.k_rnorm = reinterpret_cast<float*>(at + a.record_layout.k_rnorm) + h;
       }
     }
-    finish_token<Io, KP, 4>(loads, a.tokens, f, node_vectors(t), targets);
+    finish_token<Io, KP, 4>(loads[held], a.tokens, f, node_vectors(t), targets);
   }
   __syncthreads();
 
@@ -385,7 +418,7 @@ __global__ void __launch_bounds__(W* kWarp, KP > 128 ? 1 : 16 / W) wy_kernel(con
     int i = t < count ? program.parent[t] : -1;
 #pragma unroll
     for (int d = 0; d < kWyNodes - 1; ++d) {
-      if (i < 0) break;
+      if (i < 0) continue;
       const TokenVectors<KP> ancestor = node_vectors(i);
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
@@ -405,16 +438,8 @@ __global__ void __launch_bounds__(W* kWarp, KP > 128 ? 1 : 16 / W) wy_kernel(con
       i = program.parent[i];
     }
     if (t < count && program.parent[t] >= 0) {
-#pragma unroll
-      for (int mask = 16; mask > 0; mask /= 2) {
-#pragma unroll
-        for (int x = 0; x < mask; ++x) {
-          const float keep = select(lane & mask, dots[mask + x], dots[x]);
-          const float send = select(lane & mask, dots[x], dots[mask + x]);
-          dots[x] = __fadd_rn(keep, __shfl_xor_sync(kFullMask, send, mask));
-        }
-      }
-      if (ancestor_of_lane >= 0) gram[2 * (t * kWyNodes + ancestor_of_lane) + lane / kWyNodes] = dots[0];
+      const float dot = sum_by_lane<kWyNodes>(dots);
+      if (ancestor_of_lane >= 0) gram[2 * (t * kWyNodes + ancestor_of_lane) + lane / kWyNodes] = dot;
     }
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
