@@ -6,8 +6,8 @@
 //   u          [HV, V] fp32              the correction that was added: S += u k^T
 //   decay [HV, K] fp32                   exp(g); fast with a 16-bit gate: log-decay g, fp16 (|error of exp(g)| < 2e-4)
 //   k          [H, K] io dtype           as it came
-//   k_rnorm    [H] fp32                  k-hat = k * k_rnorm (1 without qk_l2norm)
-// At K = V = 128, H = HV and 16-bit io a node and head takes 1284 bytes + padding (exact) or 1028 (fast).
+//   k_rnorm    [H] NormFactor            k-hat = k * k_rnorm (1 without qk_l2norm)
+// At K = V = 128, H = HV and 16-bit io a node and head takes 1288 bytes + padding (exact) or 1032 (fast).
 // The form and the geometry decide every offset; nothing in a call does.
 //
 // A conv record row is header | x [nodes, C] io dtype, each node's row padded to 16 bytes.
@@ -38,6 +38,14 @@ struct RecordParent {
 };
 static_assert(sizeof(RecordHeader) == 16 && sizeof(RecordParent) == 8);
 
+// The factor that normalises k, as the sum of two floats. With one float its rounding error e is common to all channels:
+// with step 2 and a repeated key every token then scales the state's part along k by 1 + 4e, which is 1.4e-5 after 128
+// tokens, beyond the limit. With two, each channel rounds on its own and the errors average out.
+struct NormFactor {
+  float high = 1.0f, low = 0.0f;
+};
+static_assert(sizeof(NormFactor) == 8);
+
 // Byte offsets of one record row.
 struct RecordLayout {
   int64_t nodes_begin;        // from the start of the row
@@ -62,7 +70,7 @@ constexpr RecordLayout record_layout(const Problem& p) {
   r.decay = align_up(int64_t{p.value_heads} * p.value_dim * 4, kRecordAlignment);
   r.k = r.decay + align_up(int64_t{p.value_heads} * p.key_dim * (has_half_decay(p) ? 2 : 4), kRecordAlignment);
   r.k_rnorm = r.k + align_up(int64_t{p.heads} * p.key_dim * size_of(p.io), kRecordAlignment);
-  r.node_bytes = r.k_rnorm + align_up(int64_t{p.heads} * 4, kRecordAlignment);
+  r.node_bytes = r.k_rnorm + align_up(int64_t{p.heads} * int64_t{sizeof(NormFactor)}, kRecordAlignment);
   r.row_bytes = r.nodes_begin + r.node_bytes * p.max_nodes;
   r.version_form = uint32_t{KDA_RECORD_VERSION} << 16 | (fast ? 1u : 0u);
   uint32_t h = 2166136261u;

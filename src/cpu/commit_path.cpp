@@ -14,9 +14,8 @@ void prepare_path(const CommitUnit& u) {
     std::memcpy(token.correction, node.correction(u.unit.head, p.value_dim), p.value_dim * sizeof(float));
     std::memcpy(token.decay, node.decay(u.unit.head, p.key_dim), p.key_dim * sizeof(float));
     u.functions.widen(node.key(head, p.key_dim * size_of(p.io)), p.io, p.key_dim, token.key);
-    const float rnorm = *node.key_rnorm(head);
-    for (int k = 0; k < p.key_dim; ++k) token.key[k] *= rnorm;
     for (int64_t k = p.key_dim; k < padded; ++k) token.key[k] = token.decay[k] = 0.0f;
+    u.functions.normalise_key(token.key, padded, *node.key_rnorm(head));
   }
 }
 

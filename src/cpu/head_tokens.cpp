@@ -32,8 +32,8 @@ HeadTokens::HeadTokens(const Problem& problem, const TargetFunctions& functions,
                  .bias = bias};
 }
 
-float HeadTokens::prepare(int64_t token, int index) {
-  float key_rnorm = 1.0f;
+NormFactor HeadTokens::prepare(int64_t token, int index) {
+  NormFactor key_rnorm;
   functions_.prepare({.head = &parameters_,
                       .q = element(inputs_.q, token, head_),
                       .k = element(inputs_.k, token, head_),

@@ -14,7 +14,7 @@ class HeadTokens {
   HeadTokens(const Problem&, const TargetFunctions&, const TokenInputs&, int64_t value_head, Lane&);
 
   // Prepares token `token` (its index in the call's tensors) as lane token `index`. Returns 1/norm of k.
-  float prepare(int64_t token, int index);
+  NormFactor prepare(int64_t token, int index);
 
   // Rows [first_row, first_row + rows) of out, from lane token `index`, or zeros.
   void store_out(int64_t token, int index, int64_t first_row, int64_t rows) const;

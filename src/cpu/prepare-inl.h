@@ -56,6 +56,36 @@ HWY_INLINE float ReciprocalNorm(const float* x, int64_t padded) {
   return hn::GetLane(hn::Div(hn::Set(F(), 1.0f), norm));
 }
 
+// The same in double precision: the sum of squares keeps each lane's rounding errors beside it (compensated addition).
+HWY_INLINE NormFactor PreciseReciprocalNorm(const float* x, int64_t padded) {
+  VF sum = hn::Zero(F()), lost = hn::Zero(F());
+  for (int64_t k = 0; k < padded; k += kLanes) {
+    const VF v = LoadVector(x + k);
+    const VF square = hn::Mul(v, v);
+    const VF next = hn::Add(sum, square);
+    const VF added = hn::Sub(next, sum);
+    lost = hn::Add(lost, hn::Add(hn::Sub(sum, hn::Sub(next, added)), hn::Sub(square, added)));
+    sum = next;
+  }
+  float sums[kLanes], losts[kLanes];
+  StoreVector(sum, sums);
+  StoreVector(lost, losts);
+  double total = double{kL2NormEpsilon};
+  for (int lane = 0; lane < kLanes; ++lane) total += double{sums[lane]} + double{losts[lane]};
+  const double factor = 1.0 / std::sqrt(total);
+  NormFactor result;
+  result.high = static_cast<float>(factor);
+  result.low = static_cast<float>(factor - double{result.high});
+  return result;
+}
+
+HWY_INLINE VF Normalised(VF key, VF high, VF low) { return hn::MulAdd(key, high, hn::Mul(key, low)); }
+
+void NormaliseKey(float* key, int64_t padded, NormFactor factor) {
+  const VF high = hn::Set(F(), factor.high), low = hn::Set(F(), factor.low);
+  for (int64_t k = 0; k < padded; k += kLanes) StoreVector(Normalised(LoadVector(key + k), high, low), key + k);
+}
+
 // x holds the raw gate and receives exp(g).
 HWY_INLINE void DecayFromGate(const HeadParameters& head, int64_t padded, float* x) {
   const F d;
@@ -92,18 +122,20 @@ void Prepare(const PrepareArgs& args) {
   DecayFromGate(head, padded, token.decay);
   token.beta = StepSize(head.beta, load_element(args.b, args.beta_dtype, 0));
 
-  float query_factor = head.scale, key_factor = 1.0f;
+  float query_factor = head.scale;
+  NormFactor key_factor;
   if (head.qk_l2norm) {
     query_factor *= ReciprocalNorm(query, padded);
-    key_factor = ReciprocalNorm(token.key, padded);
+    key_factor = PreciseReciprocalNorm(token.key, padded);
   }
   *args.key_rnorm = key_factor;
 
-  const VF query_scale = hn::Set(d, query_factor), key_scale = hn::Set(d, key_factor);
+  const VF query_scale = hn::Set(d, query_factor);
+  const VF key_high = hn::Set(d, key_factor.high), key_low = hn::Set(d, key_factor.low);
   VF dot = hn::Zero(d);
   for (int64_t k = 0; k < padded; k += kLanes) {
     const VF decay = LoadVector(token.decay + k);
-    const VF key = hn::Mul(LoadVector(token.key + k), key_scale);
+    const VF key = Normalised(LoadVector(token.key + k), key_high, key_low);
     const VF q = hn::Mul(LoadVector(query + k), query_scale);
     dot = hn::MulAdd(key, q, dot);
     StoreVector(key, token.key + k);

@@ -20,7 +20,7 @@ struct RecordNode {
     return reinterpret_cast<float*>(data + layout.decay) + value_head * key_dim;
   }
   std::byte* key(int64_t head, int64_t key_bytes) const { return data + layout.k + head * key_bytes; }
-  float* key_rnorm(int64_t head) const { return reinterpret_cast<float*>(data + layout.k_rnorm) + head; }
+  NormFactor* key_rnorm(int64_t head) const { return reinterpret_cast<NormFactor*>(data + layout.k_rnorm) + head; }
 };
 
 // Header of any record row. Layout: RecordLayout or ConvRecordLayout.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/launch.h"
+#include "core/record_format.h"
 
 namespace kda::cpu {
 
@@ -63,7 +64,7 @@ struct PrepareArgs {
   DType io, gate_dtype, beta_dtype;
   int64_t key_dim, value_dim;
   PreparedToken* token;
-  float* key_rnorm;  // written
+  NormFactor* key_rnorm;  // written
 };
 
 struct ConvStepArgs {
@@ -82,6 +83,7 @@ struct TargetFunctions {
   void (*narrow)(const float* from, int64_t count, DType dtype, std::byte* to);
   float (*exp)(float x);
   void (*prepare)(const PrepareArgs&);
+  void (*normalise_key)(float* key, int64_t padded, NormFactor factor);  // what prepare does to k
   void (*step)(const StepArgs&);
   void (*conv_step)(const ConvStepArgs&);
   // [channels][width] -> width rows of channels, and back; width 1..4. Rows may be written or read to a whole vector.

@@ -85,7 +85,7 @@ class VerifyUnit {
       }
     }
     for (int node = 0; node < nodes; ++node) {
-      const float key_rnorm = tokens.prepare(row_.begin + node, node);
+      const NormFactor key_rnorm = tokens.prepare(row_.begin + node, node);
       if (record_ != nullptr && unit_.first_part) record_inputs(tokens, node, key_rnorm);
     }
     const bool keep_all = launch_.node_states != nullptr || launch_.node_slots.present();
@@ -161,7 +161,7 @@ class VerifyUnit {
     return {layout, record_ + layout.nodes_begin + node * layout.node_bytes};
   }
 
-  void record_inputs(const HeadTokens& tokens, int node, float key_rnorm) const {
+  void record_inputs(const HeadTokens& tokens, int node, NormFactor key_rnorm) const {
     const RecordLayout layout = record_layout(problem_);
     const RecordNode to = record_node(layout, node);
     std::memcpy(to.decay(unit_.head, problem_.key_dim), lane_.token(node).decay, problem_.key_dim * sizeof(float));

@@ -19,7 +19,8 @@ void write_record_node(const Problem& problem, std::byte* record, int64_t node, 
     store(DType::fp32, at + layout.decay, int64_t{value_head} * K + c, terms.decay[c]);
     store(problem.io, at + layout.k, int64_t{head} * K + c, load(tokens.k.dtype, tokens.k.data, k_at + c));
   }
-  store(DType::fp32, at + layout.k_rnorm, head, terms.k_rnorm);
+  store(DType::fp32, at + layout.k_rnorm, int64_t{head} * 2, terms.k_rnorm.high);
+  store(DType::fp32, at + layout.k_rnorm, int64_t{head} * 2 + 1, terms.k_rnorm.low);
 }
 
 void replay_node(const Problem& problem, const std::byte* record, int node, int value_head, float* state) {
@@ -28,7 +29,8 @@ void replay_node(const Problem& problem, const std::byte* record, int node, int 
   const std::byte* at = record + layout.nodes_begin + node * layout.node_bytes;
   float u[kMaxHeadDim], decay[kMaxHeadDim];
   double k[kMaxHeadDim];
-  const double k_rnorm = load(DType::fp32, at + layout.k_rnorm, head);
+  const double k_rnorm = load(DType::fp32, at + layout.k_rnorm, int64_t{head} * 2) +
+                         load(DType::fp32, at + layout.k_rnorm, int64_t{head} * 2 + 1);
   for (int v = 0; v < V; ++v) u[v] = static_cast<float>(load(DType::fp32, at, int64_t{value_head} * V + v));
   for (int c = 0; c < K; ++c) {
     decay[c] = static_cast<float>(load(DType::fp32, at + layout.decay, int64_t{value_head} * K + c));

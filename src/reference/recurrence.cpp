@@ -52,10 +52,12 @@ void token_terms(const Problem& problem, const TokenInputs& tokens, int64_t toke
   for (int c = 0; c < V; ++c) terms->v[c] = load(tokens.v.dtype, tokens.v.data, v_at + c);
 
   const double q_rnorm = reciprocal_norm(problem, terms->q);
-  terms->k_rnorm = static_cast<float>(reciprocal_norm(problem, terms->k));
+  const double k_rnorm = reciprocal_norm(problem, terms->k);
+  terms->k_rnorm.high = static_cast<float>(k_rnorm);
+  terms->k_rnorm.low = static_cast<float>(k_rnorm - terms->k_rnorm.high);
   for (int c = 0; c < K; ++c) {
     terms->q[c] *= q_rnorm;
-    terms->k[c] *= terms->k_rnorm;
+    terms->k[c] *= value_of(terms->k_rnorm);
   }
 
   const int gate_head = planted(Fault::gate_of_next_value_head) ? (value_head + 1) % HV : value_head;

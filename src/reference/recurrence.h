@@ -5,15 +5,18 @@
 #pragma once
 
 #include "core/launch.h"
+#include "core/record_format.h"
 
 namespace kda::reference {
+
+inline double value_of(NormFactor factor) { return double{factor.high} + double{factor.low}; }
 
 // What the recurrence needs of one token and one value head.
 struct TokenTerms {
   double q[kMaxHeadDim], k[kMaxHeadDim];  // normalised
   double v[kMaxHeadDim];
   float decay[kMaxHeadDim];  // exp(g)
-  float k_rnorm;             // k-hat = k * k_rnorm
+  NormFactor k_rnorm;        // k-hat = k * k_rnorm
   double beta;
 };
 

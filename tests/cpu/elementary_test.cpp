@@ -25,7 +25,7 @@ struct Prepared {
              .out = s + 96,
              .key_query = 0,
              .beta = 0};
-    float rnorm = 0;
+    NormFactor rnorm;
     const auto bytes = [](const std::vector<float>& x) { return reinterpret_cast<const std::byte*>(x.data()); };
     cpu::target_functions(target).prepare({.head = &head,
                                            .q = bytes(q),
