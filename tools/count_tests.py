@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """count_tests.py LOG STATUS: prints "passed failed skipped" of a suite's log.
 
-Counts GoogleTest summaries and Python unittest summaries. A log with neither is one test that passed if STATUS is 0.
+Counts the summaries of GoogleTest, Python's unittest and pytest. A log with none is one test that passed if STATUS is 0.
 A non-zero STATUS is always at least one failure.
 """
 import re
@@ -23,6 +23,11 @@ def main():
         skips = sum(int(n) for n in re.findall(r"skipped=(\d+)", verdict))
         bad = sum(int(n) for n in re.findall(r"(?:failures|errors)=(\d+)", verdict))
         passed, failed, skipped = passed + int(run) - skips - bad, failed + bad, skipped + skips
+    for line in re.findall(r"^(?:=+ )?(?:\d+ [a-z]+, )*\d+ [a-z]+ in [\d.]+s.*$", text, re.M):
+        counts = {word: int(n) for n, word in re.findall(r"(\d+) ([a-z]+)", line)}
+        passed += counts.get("passed", 0)
+        failed += counts.get("failed", 0) + counts.get("errors", 0) + counts.get("error", 0)
+        skipped += counts.get("skipped", 0)
     if passed + failed + skipped == 0 and status == 0:
         passed = 1
     if status != 0 and failed == 0:

@@ -6,6 +6,8 @@
 
 Operations are methods of a plan: extend, decode, verify, commit, move and conv_extend, conv_decode, conv_verify, conv_commit,
 conv_move. Shapes, dtypes and rules of every argument are in docs/python.md; refusals raise libkda.Error.
+
+Modules that need more: libkda.replay (NumPy), libkda.ops and libkda.functional (torch), libkda.fla (flash-linear-attention).
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ import functools
 import json
 
 from . import _core
-from ._core import Context, Plan, Pool, Slot
+from ._core import Context, Plan, Pool, Slot, View
+from .command import demo_model
 from .errors import Error, Refusal
 
 __version__ = _core.version
-__all__ = ["Context", "Error", "Plan", "Pool", "Refusal", "Slot", "can_run", "default_context", "info", "plan"]
+__all__ = ["Context", "Error", "Plan", "Pool", "Refusal", "Slot", "View", "can_run", "default_context", "demo_model", "info", "plan", "view"]
 
 
 @functools.cache
@@ -44,6 +47,11 @@ def plan(*, context: Context | None = None, **problem) -> Plan:
 def can_run(*, context: Context | None = None, **problem) -> Refusal | None:
     """The same question as plan() without making it: None, or the refusal. Takes microseconds."""
     return (context or default_context()).can_run(**problem)
+
+
+def view(array, dtype: str = "bfloat16") -> View:
+    """An array with a dtype that its producer lacks, to pass to a call: NumPy keeps the bits of bfloat16 in a uint16 array."""
+    return View(array, dtype)
 
 
 def info() -> dict:

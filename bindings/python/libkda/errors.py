@@ -37,3 +37,12 @@ class Refusal(NamedTuple):
     supported: str
     way_out: str
     message: str
+
+
+def refuse(status: int, argument: str, found: str, wanted: str, way_out: str | None = None) -> Error:
+    """The Error for what the Python layer finds itself: `argument` is `found`, `wanted` would do."""
+    from . import _core
+
+    _, code, catalogue = _core.status_text(status)
+    asked = f"{argument}: {found}"
+    return Error(f"{code}: {catalogue} ({asked}); expected {wanted}", status, code, asked, wanted, way_out or f"pass {wanted}")

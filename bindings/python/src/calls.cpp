@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "call_docs.h"
 #include "errors.h"
 #include "plan.h"
 #include "tensors.h"
@@ -99,36 +100,54 @@ constexpr bool kHasRows = requires(Args a) {
   a.rows;
 };
 
+// Whether a call stores into its source pool `state`: then the array must be writable. In place, or because a list of
+// destinations comes without a pool of its own.
+bool stores_to_source(const nb::kwargs& arguments, std::string_view operation) {
+  const auto given = [&](const char* keyword) { return arguments.contains(keyword) && !arguments[keyword].is_none(); };
+  const bool verify = operation.ends_with("verify");
+  if (verify && given("node_slots") && !given("node_pool")) return true;
+  if (verify && !given("pending_tips")) return false;
+  if (given("snapshot_slots") && !given("snapshots")) return true;
+  return !given("dst_slots") || !given("dst_state");
+}
+
+double number(const std::string& keyword, nb::handle value) {
+  double result;
+  if (!nb::try_cast(value, result))
+    throw nb::type_error((keyword + ": a number, not " + nb::repr(value).c_str()).c_str());
+  return result;
+}
+
+int64_t integer(const std::string& keyword, nb::handle value) {
+  int64_t result;
+  if (!nb::try_cast(value, result)) {
+    throw nb::type_error((keyword + ": an integer, not " + nb::repr(value).c_str()).c_str());
+  }
+  return result;
+}
+
 // Numbers: scale and lower_bound of token operations, layers and byte strides of those over layers.
 template <class Args>
 bool set_number(Args& args, const std::string& keyword, nb::handle value) {
   if constexpr (kHasTokens<Args>) {
-    if (keyword == "scale") return args.tokens.scale = nb::cast<double>(value), true;
-    if (keyword == "lower_bound") return args.tokens.lower_bound = nb::cast<double>(value), true;
+    if (keyword == "scale") return args.tokens.scale = number(keyword, value), true;
+    if (keyword == "lower_bound") return args.tokens.lower_bound = number(keyword, value), true;
   }
   if constexpr (kHasLayers<Args>) {
-    if (keyword == "layers") return args.layers = nb::cast<int32_t>(value), true;
+    if (keyword == "layers") return args.layers = static_cast<int32_t>(integer(keyword, value)), true;
     if constexpr (kHasRows<Args>) {
-      if (keyword == "state_layer_stride") return args.state_layers.stride = nb::cast<int64_t>(value), true;
-      if (keyword == "dst_layer_stride") return args.dst_layers.stride = nb::cast<int64_t>(value), true;
-      if (keyword == "record_layer_stride") return args.record_layers.stride = nb::cast<int64_t>(value), true;
-      if (keyword == "snapshot_layer_stride") return args.snapshot_layers.stride = nb::cast<int64_t>(value), true;
+      if (keyword == "state_layer_stride") return args.state_layers.stride = integer(keyword, value), true;
+      if (keyword == "dst_layer_stride") return args.dst_layers.stride = integer(keyword, value), true;
+      if (keyword == "record_layer_stride") return args.record_layers.stride = integer(keyword, value), true;
+      if (keyword == "snapshot_layer_stride") return args.snapshot_layers.stride = integer(keyword, value), true;
     } else {
-      if (keyword == "source_layer_stride") return args.source_layers.stride = nb::cast<int64_t>(value), true;
+      if (keyword == "source_layer_stride") return args.source_layers.stride = integer(keyword, value), true;
       if (keyword == "destination_layer_stride") {
-        return args.destination_layers.stride = nb::cast<int64_t>(value), true;
+        return args.destination_layers.stride = integer(keyword, value), true;
       }
     }
   }
   return false;
-}
-
-// Whether a call stores into its source pool: in place, that is without dst_slots. Then the array must be writable.
-bool stores_to_source(const nb::kwargs& arguments, const char* operation) {
-  if (std::string_view(operation) == "verify" || std::string_view(operation) == "conv_verify") {
-    return arguments.contains("pending_tips") && !arguments["pending_tips"].is_none();
-  }
-  return !arguments.contains("dst_slots") || arguments["dst_slots"].is_none();
 }
 
 template <class Args, size_t N>
@@ -152,7 +171,7 @@ void call(Plan& plan, const char* operation, const TensorField<Args> (&fields)[N
       *fields[i].at(args) = tensor.get();
       if (call_options.stream == nullptr && tensor.get()) call_options.stream = current_stream(value, *tensor.get());
     } else if (keyword == "stream") {
-      call_options.stream = reinterpret_cast<void*>(nb::cast<uintptr_t>(value));
+      call_options.stream = reinterpret_cast<void*>(integer(keyword, value));
     } else if (keyword == "workspace") {
       const Borrowed& tensor = tensors[used++].emplace(value, "workspace", true);
       const DLTensor& t = *tensor.get();
@@ -190,17 +209,39 @@ void call(Plan& plan, const char* operation, const TensorField<Args> (&fields)[N
       [](Plan& self, const nb::kwargs& arguments) { call(self, #operation, fields, kda_##operation, arguments); }, \
       nb::arg("kwargs"), doc)
 
-void bind_calls(nb::class_<Plan>& plan) {
-  KDA_CALL(extend, kExtend, "Rows of any length from their slots.");
-  KDA_CALL(decode, kDecode, "One token a row.");
-  KDA_CALL(verify, kVerify, "The nodes of each row's draft from the row's committed state.");
-  KDA_CALL(commit, kCommit, "Rebuilds the accepted state along root -> tip from slot and records.");
-  KDA_CALL(move, kMove, "Slot to slot copies as one simultaneous assignment.");
-  KDA_CALL(conv_extend, kConv, "The short convolution over rows of any length.");
-  KDA_CALL(conv_decode, kConv, "The short convolution, one token a row.");
-  KDA_CALL(conv_verify, kConv, "The short convolution over drafts; windows stay as they are.");
-  KDA_CALL(conv_commit, kCommit, "Moves the windows along root -> tip.");
-  KDA_CALL(conv_move, kMove, "Window copies as one simultaneous assignment.");
+template <class Args, size_t N>
+nb::list describe(const TensorField<Args> (&fields)[N]) {
+  nb::list rows;
+  for (const TensorField<Args>& field : fields) rows.append(nb::make_tuple(field.keyword, field.written));
+  return rows;
+}
+
+void bind_calls(nb::module_& m, nb::class_<Plan>& plan) {
+  KDA_CALL(extend, kExtend, KDA_DOC_EXTEND);
+  KDA_CALL(decode, kDecode, KDA_DOC_DECODE);
+  KDA_CALL(verify, kVerify, KDA_DOC_VERIFY);
+  KDA_CALL(commit, kCommit, KDA_DOC_COMMIT);
+  KDA_CALL(move, kMove, KDA_DOC_MOVE);
+  KDA_CALL(conv_extend, kConv, KDA_DOC_CONV("The short convolution, bias and SiLU over rows of any length."));
+  KDA_CALL(conv_decode, kConv, KDA_DOC_CONV("The short convolution, one token a row."));
+  KDA_CALL(conv_verify, kConv,
+           KDA_DOC_CONV("The short convolution over drafts; windows stay as they are, x is kept in records."));
+  KDA_CALL(conv_commit, kCommit, KDA_DOC_COMMIT);
+  KDA_CALL(conv_move, kMove, KDA_DOC_MOVE);
+  m.def(
+      "tensor_arguments",
+      [](const std::string& operation) -> nb::list {
+        if (operation == "extend") return describe(kExtend);
+        if (operation == "decode") return describe(kDecode);
+        if (operation == "verify") return describe(kVerify);
+        if (operation == "commit" || operation == "conv_commit") return describe(kCommit);
+        if (operation == "move" || operation == "conv_move") return describe(kMove);
+        if (operation == "conv_extend" || operation == "conv_decode" || operation == "conv_verify") {
+          return describe(kConv);
+        }
+        throw nb::value_error(("no such operation: " + operation).c_str());
+      },
+      nb::arg("operation"), "Tensor keywords of a method of Plan, each with whether every call writes it.");
 }
 
 }  // namespace kda_python

@@ -235,7 +235,7 @@ void bind_plan(nb::module_& m) {
             return rows;
           },
           nb::arg("operation"), "Every kernel considered for an operation: kernel, taken, code, reason.");
-  bind_calls(plan);
+  bind_calls(m, plan);
 }
 
 }  // namespace kda_python

@@ -67,7 +67,7 @@ struct Plan {
 };
 
 void bind_plan(nb::module_& m);
-void bind_calls(nb::class_<Plan>& plan);
+void bind_calls(nb::module_& m, nb::class_<Plan>& plan);
 void bind_pool(nb::module_& m);
 
 }  // namespace kda_python

@@ -43,8 +43,8 @@ nb::object tensor(nb::handle self, int32_t layer) {
   size_t shape[4];
   for (int i = 0; i < t.ndim; ++i) shape[i] = static_cast<size_t>(t.shape[i]);
   nb::dlpack::dtype dtype{static_cast<uint8_t>(t.dtype.code), t.dtype.bits, t.dtype.lanes};
-  return nb::cast(nb::ndarray<nb::array_api>(static_cast<char*>(t.data) + t.byte_offset, static_cast<size_t>(t.ndim), shape, self,
-                                t.strides, dtype, t.device.device_type, t.device.device_id));
+  return nb::cast(nb::ndarray<nb::array_api>(static_cast<char*>(t.data) + t.byte_offset, static_cast<size_t>(t.ndim),
+                                             shape, self, t.strides, dtype, t.device.device_type, t.device.device_id));
 }
 
 }  // namespace

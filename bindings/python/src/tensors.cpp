@@ -1,5 +1,10 @@
 #include "tensors.h"
 
+#include <nanobind/stl/string.h>
+
+#include <string>
+#include <utility>
+
 #include "errors.h"
 
 namespace kda_python {
@@ -41,6 +46,14 @@ Borrowed::Borrowed(nb::handle object, const char* name, bool writable) {
   if (object.is_none()) return;
   if (const DLPackExchangeAPI* api = exchange_api(object)) {
     read_exchange_api(object, api, name);
+  } else if (nb::isinstance<TypedView>(object)) {
+    const TypedView& view = *nb::inst_ptr<TypedView>(object);
+    read_protocol(view.array, name, writable);
+    if (tensor_.dtype.bits != view.dtype.bits || tensor_.dtype.lanes != 1) {
+      throw_argument_error(KDA_E_DTYPE, name, "a view of an array of another element size",
+                           "a view of 16-bit elements");
+    }
+    tensor_.dtype = view.dtype;
   } else {
     read_protocol(object, name, writable);
   }
@@ -89,6 +102,25 @@ void Borrowed::read_protocol(nb::handle object, const char* name, bool writable)
     throw_argument_error(KDA_E_DTYPE, name, "a capsule that is not DLPack's", "a tensor with __dlpack__");
   }
   owner_ = std::move(capsule);
+}
+
+void bind_view(nb::module_& m) {
+  nb::class_<TypedView>(m, "View", "An array seen with a dtype that its producer lacks. Made by libkda.view.")
+      .def(
+          "__init__",
+          [](TypedView* self, nb::object array, const std::string& dtype) {
+            if (dtype != "bfloat16") {
+              throw_argument_error(KDA_E_DTYPE, "dtype", dtype.c_str(), "bfloat16, the dtype that NumPy lacks");
+            }
+            if (!nb::hasattr(array, "__dlpack__")) {
+              throw_argument_error(KDA_E_DTYPE, "array", nb::str(nb::handle(Py_TYPE(array.ptr()))).c_str(),
+                                   "an array with __dlpack__ and 16-bit elements");
+            }
+            new (self) TypedView{std::move(array), DLDataType{kDLBfloat, 16, 1}};
+          },
+          nb::arg("array"), nb::arg("dtype"))
+      .def_prop_ro(
+          "array", [](const TypedView& view) { return view.array; }, "The array itself.");
 }
 
 void* current_stream(nb::handle object, const DLTensor& tensor) {

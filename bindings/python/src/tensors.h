@@ -11,6 +11,14 @@ namespace kda_python {
 
 namespace nb = nanobind;
 
+// An array whose producer lacks a dtype, seen with that dtype: NumPy has no bfloat16, so its bits lie in a uint16
+// array.
+struct TypedView {
+  nb::object array;
+  DLDataType dtype;
+};
+void bind_view(nb::module_& m);
+
 // A borrowed tensor. Null for None. Throws libkda.Error for what is not a tensor, and for a read-only array where
 // `writable` is asked.
 class Borrowed {
