@@ -26,8 +26,9 @@ struct Options {
 // The fields in the order of the published schema.
 Ordered ordered(const doctor::Json& record) {
   Ordered out;
-  for (const char* key : {"id", "engine", "versions", "error_class", "message_pattern", "also", "message", "phase", "when", "meaning",
-                          "triggers", "situations", "solutions", "example_fix", "validation", "related", "tags", "source"})
+  for (const char* key :
+       {"id", "engine", "versions", "error_class", "message_pattern", "also", "message", "phase", "when", "meaning",
+        "triggers", "situations", "solutions", "example_fix", "validation", "related", "tags", "source"})
     if (record.contains(key)) out[key] = Ordered(record[key]);
   return out;
 }
@@ -65,7 +66,8 @@ int run_explain(const Options& options, const Call& call) {
     for (const std::string& word : options.words) text += (text.empty() ? "" : " ") + word;
     if (text == "-") text.assign(std::istreambuf_iterator<char>(std::cin), {});
     if (text.find_first_not_of(" \t\r\n") == std::string::npos)
-      return call.fail("no code and no message given", "kda explain CODE, kda explain \"message\", kda explain - < traceback, or --list");
+      return call.fail("no code and no message given",
+                       "kda explain CODE, kda explain \"message\", kda explain - < traceback, or --list");
     const auto matches = catalogue.search(text);
     const bool found = !matches.empty() && matches.front().exact;
     if (call.json) {
@@ -89,7 +91,8 @@ int run_explain(const Options& options, const Call& call) {
     if (matches.empty()) return call.fail("no record matches this text", "kda explain --list shows all", kAnswerIsNo);
     std::printf("No record matches exactly. Similar:\n");
     for (const doctor::Match& match : matches)
-      std::printf("  %-32s %s\n", match.record->value("id", "").c_str(), match.record->value("message_pattern", "").c_str());
+      std::printf("  %-32s %s\n", match.record->value("id", "").c_str(),
+                  match.record->value("message_pattern", "").c_str());
     return kAnswerIsNo;
   } catch (const doctor::DataError& error) {
     return call.fail(error.what(), "leave out --data, or correct the file");

@@ -33,7 +33,8 @@ bool matches(std::string_view pattern, std::string_view word) {
 
 bool is_number(std::string_view word) {
   if (!word.empty() && word.front() == '-') word.remove_prefix(1);
-  return !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c) || c == '.'; });
+  return !word.empty() &&
+         std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c) || c == '.'; });
 }
 
 bool looks_like_option(std::string_view word) { return word.size() > 1 && word.front() == '-' && !is_number(word); }
@@ -60,7 +61,8 @@ std::vector<std::string> split_words(std::string_view text) {
       for (; j < text.size() && text[j] != c; ++j) {
         if (c == '"' && text[j] == '\\' && j + 1 < text.size()) {
           const char next = text[j + 1];
-          if (next == '"' || next == '\\' || next == '$' || next == '`') ++j;
+          if (next == '"' || next == '\\' || next == '$' || next == '`')
+            ++j;
           else if (next == '\n') {
             ++j;
             continue;
@@ -126,11 +128,13 @@ int find_launcher(const std::vector<std::string>& words, const std::vector<std::
   return -1;
 }
 
-OptionIndex index_options(const std::vector<OptionSpec>& specs, const std::vector<std::vector<std::string>>& other_flags) {
+OptionIndex index_options(const std::vector<OptionSpec>& specs,
+                          const std::vector<std::vector<std::string>>& other_flags) {
   OptionIndex index;
   for (size_t s = 0; s < specs.size(); ++s)
     for (const std::string& name : specs[s].flags)
-      index[name] = {static_cast<int>(s), specs[s].kind != OptionSpec::Kind::kFlag && specs[s].kind != OptionSpec::Kind::kNegated};
+      index[name] = {static_cast<int>(s),
+                     specs[s].kind != OptionSpec::Kind::kFlag && specs[s].kind != OptionSpec::Kind::kNegated};
   for (const auto& other : other_flags)
     for (size_t i = 1; i < other.size(); ++i) index.try_emplace(other[i], -2, other[0] != "0");
   return index;
@@ -203,8 +207,8 @@ void parse_options(const std::vector<OptionSpec>& specs, const OptionIndex& inde
     ++i;
     if (!use.has_value && known.takes_value) {
       const bool many = known.spec < 0 || specs[static_cast<size_t>(known.spec)].kind == OptionSpec::Kind::kList;
-      while (i < words.size() && !looks_like_option(words[i]) && words[i] != "|" && words[i] != "&" && words[i] != "&&" &&
-             words[i] != ">" && words[i] != ";") {
+      while (i < words.size() && !looks_like_option(words[i]) && words[i] != "|" && words[i] != "&" &&
+             words[i] != "&&" && words[i] != ">" && words[i] != ";") {
         if (use.has_value) use.value += ' ';
         use.value += words[i++];
         use.has_value = true;

@@ -17,8 +17,8 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Splits text as a POSIX shell splits words (quotes, backslashes, continued lines, comments), without expanding anything.
-// Throws UsageError for an open quote or text past 1 MiB.
+// Splits text as a POSIX shell splits words (quotes, backslashes, continued lines, comments), without expanding
+// anything. Throws UsageError for an open quote or text past 1 MiB.
 std::vector<std::string> split_words(std::string_view text);
 // The inverse, for printing: words that need it are quoted.
 std::string join_words(const std::vector<std::string>& words);
@@ -34,12 +34,12 @@ struct OptionSpec {
 
 // One use of an option in a command.
 struct OptionUse {
-  std::string flag;          // as written, without "=value"
-  int spec = -1;             // index into the specs; -1 = the engine's description does not name it
-  size_t first = 0;          // words [first, last) hold it
+  std::string flag;  // as written, without "=value"
+  int spec = -1;     // index into the specs; -1 = the engine's description does not name it
+  size_t first = 0;  // words [first, last) hold it
   size_t last = 0;
   std::string value;
-  std::string subkey;        // --config.key of a JSON option
+  std::string subkey;  // --config.key of a JSON option
   bool has_value = false;
 };
 
@@ -51,9 +51,11 @@ struct ParsedCommand {
   std::vector<std::string> positional;  // words that belong to no option
 };
 
-// Every option name of a launcher -> (index into its specs, or -2 for one that only takes words; whether it takes a value).
+// Every option name of a launcher -> (index into its specs, or -2 for one that only takes words; whether it takes a
+// value).
 using OptionIndex = std::unordered_map<std::string, std::pair<int, bool>>;
-OptionIndex index_options(const std::vector<OptionSpec>& specs, const std::vector<std::vector<std::string>>& other_flags);
+OptionIndex index_options(const std::vector<OptionSpec>& specs,
+                          const std::vector<std::vector<std::string>>& other_flags);
 
 // Launchers are lists of words that must appear in a row ("python*" matches python, python3.12, a path ending so).
 // Returns the index into `launchers`, or -1. Fills words, environment and options_begin.

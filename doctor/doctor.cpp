@@ -42,7 +42,8 @@ Report Doctor::diagnose(const Question& question) const {
 Report Doctor::diagnose(const Question& question, const Engine& engine) const {
   const auto words = command_words(question.words);
   ParsedCommand command;
-  if (find_launcher(words, engine.launchers, command) < 0) throw UsageError("the command does not start " + engine.title);
+  if (find_launcher(words, engine.launchers, command) < 0)
+    throw UsageError("the command does not start " + engine.title);
   parse_options(engine.options, engine.option_index, command);
 
   std::string label;
@@ -52,8 +53,9 @@ Report Doctor::diagnose(const Question& question, const Engine& engine) const {
   scope.set("config", config);
   // Model facts: the family of the config's first architecture says where they are.
   const Json architectures = config.value("architectures", Json::array());
-  const std::string architecture =
-      architectures.is_array() && !architectures.empty() && architectures[0].is_string() ? architectures[0].get<std::string>() : "";
+  const std::string architecture = architectures.is_array() && !architectures.empty() && architectures[0].is_string()
+                                       ? architectures[0].get<std::string>()
+                                       : "";
   scope.set("model.architecture", architecture);
   for (const Json& family : families_.at("families")) {
     const auto names = family.at("architectures").get<std::vector<std::string>>();
@@ -70,7 +72,8 @@ Report Doctor::diagnose(const Question& question, const Engine& engine) const {
   if (scope.get("model.family").is_null())
     throw UsageError("the model's architecture \"" + architecture + "\" is not a KDA model that the doctor knows");
   for (const char* fact : {"heads", "value_heads", "head_dim"})
-    if (!scope.get(std::string("model.") + fact).is_number_integer() || scope.get(std::string("model.") + fact).get<long long>() < 1 ||
+    if (!scope.get(std::string("model.") + fact).is_number_integer() ||
+        scope.get(std::string("model.") + fact).get<long long>() < 1 ||
         scope.get(std::string("model.") + fact).get<long long>() > 1000000)
       throw UsageError("the model's config gives no usable number of " + std::string(fact));
   scope.set("config", nullptr);  // long; all facts are out of it
@@ -85,7 +88,8 @@ Report Doctor::diagnose(const Question& question, const Engine& engine) const {
   report.engine["model"] = label;
   report.engine["architecture"] = architecture;
   report.engine["gpu"] = gpu.name;
-  if (question.fixes && (report.verdict == "fails" || report.verdict == "degraded")) find_fixes(engine, command, scope, report);
+  if (question.fixes && (report.verdict == "fails" || report.verdict == "degraded"))
+    find_fixes(engine, command, scope, report);
   return report;
 }
 
@@ -118,7 +122,8 @@ nlohmann::ordered_json to_json(const Report& report) {
     row["why"] = fix.why;
     fixes.push_back(std::move(row));
   }
-  for (const char* key : {"name", "version", "described", "model", "architecture", "gpu", "unknown_options", "notes", "resolved"})
+  for (const char* key :
+       {"name", "version", "described", "model", "architecture", "gpu", "unknown_options", "notes", "resolved"})
     if (report.engine.contains(key)) engine[key] = Ordered(report.engine[key]);
   Ordered out;
   out["verdict"] = report.verdict;
@@ -130,7 +135,8 @@ nlohmann::ordered_json to_json(const Report& report) {
 
 std::string to_table(const Report& report) {
   std::string out = report.engine.value("name", "") + " " + report.engine.value("version", "") + ", " +
-                    report.engine.value("architecture", "") + ", " + report.engine.value("gpu", "") + ": " + report.verdict + "\n\n";
+                    report.engine.value("architecture", "") + ", " + report.engine.value("gpu", "") + ": " +
+                    report.verdict + "\n\n";
   const auto cell = [](std::string text, size_t width) {
     text.resize(std::max(width, text.size()), ' ');
     return text + "  ";
@@ -141,10 +147,11 @@ std::string to_table(const Report& report) {
     requested = std::max(requested, shown(p.requested).size());
     resolved = std::max(resolved, shown(p.resolved).size());
   }
-  out += cell("phase", 13) + cell("outcome", 10) + cell("when", 13) + cell("requested", requested) + cell("resolved", resolved) + "code\n";
+  out += cell("phase", 13) + cell("outcome", 10) + cell("when", 13) + cell("requested", requested) +
+         cell("resolved", resolved) + "code\n";
   for (const PhaseReport& p : report.phases) {
-    out += cell(p.phase, 13) + cell(p.outcome, 10) + cell(p.when.empty() ? "-" : p.when, 13) + cell(shown(p.requested), requested) +
-           cell(shown(p.resolved), resolved) + p.code + "\n";
+    out += cell(p.phase, 13) + cell(p.outcome, 10) + cell(p.when.empty() ? "-" : p.when, 13) +
+           cell(shown(p.requested), requested) + cell(shown(p.resolved), resolved) + p.code + "\n";
     if (!p.message.empty()) out += "    says: " + p.message + "\n";
     if (!p.reason.empty()) out += "    why:  " + p.reason + "\n";
   }
@@ -156,7 +163,8 @@ std::string to_table(const Report& report) {
   if (!notes.empty()) out += "\n";
   for (size_t i = 0; i < report.fixes.size(); ++i) {
     const Fix& fix = report.fixes[i];
-    out += "\nfix " + std::to_string(i + 1) + (fix.verdict == "runs" ? "" : " (" + fix.verdict + ")") + ": " + fix.why + "\n";
+    out += "\nfix " + std::to_string(i + 1) + (fix.verdict == "runs" ? "" : " (" + fix.verdict + ")") + ": " + fix.why +
+           "\n";
     for (const std::string& change : fix.changes) out += "    " + change + "\n";
     out += "    " + join_words(fix.command) + "\n";
   }

@@ -1,4 +1,5 @@
-// kda_doctor: what an inference engine will do with a launch command of a KDA model, phase by phase, without starting it.
+// kda_doctor: what an inference engine will do with a launch command of a KDA model, phase by phase, without starting
+// it.
 #pragma once
 
 #include <string>
@@ -9,13 +10,13 @@
 namespace kda::doctor {
 
 struct PhaseReport {
-  std::string phase;      // launch, extend, decode, target_verify, commit, snapshots
-  Json requested;         // what the user named, or null
-  Json resolved;          // the kernel that runs, or null
-  std::string outcome;    // runs, falls_back, wrong, refused, unknown, unused
-  std::string when;       // launch, after_weights, first_use, per_call; empty = nothing happens
-  std::string code;       // record of `kda explain`; empty = none
-  std::string message;    // the engine's own text; empty = it says nothing
+  std::string phase;    // launch, extend, decode, target_verify, commit, snapshots
+  Json requested;       // what the user named, or null
+  Json resolved;        // the kernel that runs, or null
+  std::string outcome;  // runs, falls_back, wrong, refused, unknown, unused
+  std::string when;     // launch, after_weights, first_use, per_call; empty = nothing happens
+  std::string code;     // record of `kda explain`; empty = none
+  std::string message;  // the engine's own text; empty = it says nothing
   std::string reason;
   std::vector<std::string> deciding;  // ids of the facts that led here
 };
@@ -32,7 +33,7 @@ struct Report {
   Json engine;          // name, version, model, gpu, unknown_options, notes, resolved options
   std::vector<PhaseReport> phases;
   std::vector<Fix> fixes;
-  Json scope;           // every variable after the walk
+  Json scope;  // every variable after the walk
 };
 
 struct Gpu {
@@ -42,13 +43,13 @@ struct Gpu {
 
 // A launch command and what it is judged against.
 struct Question {
-  std::vector<std::string> words;     // the command, already split; one word that holds spaces is split
-  std::string gpu;                    // "h200", "sm_90", "cpu"; empty = detect
-  std::string engine_version;         // empty = the newest described
-  std::string model_config;           // path of a config.json; empty = from the command
+  std::vector<std::string> words;      // the command, already split; one word that holds spaces is split
+  std::string gpu;                     // "h200", "sm_90", "cpu"; empty = detect
+  std::string engine_version;          // empty = the newest described
+  std::string model_config;            // path of a config.json; empty = from the command
   std::vector<std::string> installed;  // optional packages known to be installed (helion, flash_kda, ...)
   std::vector<std::string> missing;    // and known to be absent
-  std::string cuda_version;           // empty = what the engine's packages bring
+  std::string cuda_version;            // empty = what the engine's packages bring
   bool fixes = true;
 };
 
@@ -70,7 +71,8 @@ class Doctor {
 
  private:
   struct Facts;  // model and gpu, as scope values
-  Json find_model(const Question& question, const Engine& engine, const ParsedCommand& command, std::string& label) const;
+  Json find_model(const Question& question, const Engine& engine, const ParsedCommand& command,
+                  std::string& label) const;
   Report evaluate(const Engine& engine, const ParsedCommand& command, const Scope& base) const;
   void find_fixes(const Engine& engine, const ParsedCommand& command, const Scope& base, Report& report) const;
 

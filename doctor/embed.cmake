@@ -1,5 +1,5 @@
 # Writes a C++ source that holds files as byte arrays: cmake -DOUTPUT=x.cpp -DROOT=dir -DFILES=a;b -P embed.cmake
-# Bytes, not string literals: any content, any length, no escaping rules.
+# One literal of escaped bytes a file: any content, and the compiler reads it as one token.
 set(body "")
 set(table "")
 set(index 0)
@@ -7,8 +7,8 @@ foreach(file IN LISTS FILES)
   file(READ "${ROOT}/${file}" hex HEX)
   string(LENGTH "${hex}" length)
   math(EXPR size "${length} / 2")
-  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "'\\\\x\\1'," bytes "${hex}")
-  string(APPEND body "const char kFile${index}[] = {${bytes}'\\0'};\n")
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "\\\\x\\1" bytes "${hex}")
+  string(APPEND body "const char kFile${index}[] = \"${bytes}\";\n")
   string(APPEND table "    {\"${file}\", kFile${index}, ${size}},\n")
   math(EXPR index "${index} + 1")
 endforeach()

@@ -63,7 +63,7 @@ class Reader {
 OptionSpec::Kind kind_of(const std::string& name, const Reader& reader) {
   using Kind = OptionSpec::Kind;
   static const std::pair<const char*, Kind> kinds[] = {
-      {"text", Kind::kText}, {"int", Kind::kInt},   {"float", Kind::kFloat}, {"flag", Kind::kFlag},
+      {"text", Kind::kText},       {"int", Kind::kInt},   {"float", Kind::kFloat}, {"flag", Kind::kFlag},
       {"negated", Kind::kNegated}, {"json", Kind::kJson}, {"list", Kind::kList}};
   for (const auto& [text, kind] : kinds)
     if (name == text) return kind;
@@ -78,7 +78,8 @@ Consequence read_consequence(const Json& row, const std::string& where) {
   c.phase = reader.text_or("phase", "launch");
   c.outcome = reader.text_or("outcome", "refused");
   c.when = reader.text("when");
-  if (std::find(outcomes.begin(), outcomes.end(), c.outcome) == outcomes.end()) reader.fail("unknown outcome " + c.outcome);
+  if (std::find(outcomes.begin(), outcomes.end(), c.outcome) == outcomes.end())
+    reader.fail("unknown outcome " + c.outcome);
   if (std::find(moments.begin(), moments.end(), c.when) == moments.end()) reader.fail("unknown moment " + c.when);
   c.code = reader.text_or("code", "");
   c.message = reader.text_or("message", "");
@@ -107,7 +108,8 @@ std::vector<std::pair<std::string, std::string>> read_pairs(const Reader& reader
   if (!reader.has(key)) return out;
   const Json& object = reader.at(key);
   if (!object.is_object()) reader.fail(std::string("\"") + key + "\" is not an object");
-  for (const auto& [name, value] : object.items()) out.emplace_back(name, value.is_string() ? value.get<std::string>() : "");
+  for (const auto& [name, value] : object.items())
+    out.emplace_back(name, value.is_string() ? value.get<std::string>() : "");
   return out;
 }
 
@@ -152,7 +154,8 @@ Engine load_engine(const Json& description, const std::string& version, const st
     return row.contains("versions") && version_in(engine.version, row["versions"].get<std::string>());
   };
 
-  for (const Json& launcher : reader.list("launchers")) engine.launchers.push_back(launcher.get<std::vector<std::string>>());
+  for (const Json& launcher : reader.list("launchers"))
+    engine.launchers.push_back(launcher.get<std::vector<std::string>>());
   engine.model_field = reader.text("model_field");
   engine.model_positional = reader.flag("model_positional");
   engine.choice_code = reader.text("choice_code");
@@ -168,7 +171,8 @@ Engine load_engine(const Json& description, const std::string& version, const st
   engine.option_index = index_options(engine.options, engine.other_options);
   for (const Json& row : reader.list("environment")) {
     Reader r(row, file + ": environment");
-    engine.environment.push_back({r.text("name"), r.text("field"), kind_of(r.text_or("type", "text"), r), row.value("default", Json())});
+    engine.environment.push_back(
+        {r.text("name"), r.text("field"), kind_of(r.text_or("type", "text"), r), row.value("default", Json())});
   }
   for (const Json& row : reader.list("steps")) {
     if (!applies(row)) continue;

@@ -72,7 +72,7 @@ struct Edit {
   std::vector<std::pair<std::string, std::string>> set;  // option -> value; "" = a flag without value
   std::vector<std::string> unset;
   std::vector<std::pair<std::string, std::string>> environment;  // name -> value
-  double cost = 1;  // what the user gives up, for ranking
+  double cost = 1;                                               // what the user gives up, for ranking
 };
 
 struct Engine {
@@ -92,7 +92,7 @@ struct Engine {
   std::vector<Variable> environment;
   std::string choice_code;  // error record for a value outside an option's choices
   std::string choice_text;
-  std::string value_text;   // for a value of the wrong type
+  std::string value_text;  // for a value of the wrong type
   std::vector<Step> steps;
   std::vector<Phase> phases;
   std::vector<Kernel> kernels;

@@ -16,8 +16,9 @@ const Kernel* find_kernel(const Engine& engine, const std::string& phase, const 
     if (kernel.phase != phase) continue;
     if (kernel.name == name) return &kernel;
     // "*" stands for any other name, "group/*" for any other name of the group
-    const bool rest = kernel.name == "*" || (kernel.name.size() > 2 && kernel.name.compare(kernel.name.size() - 2, 2, "/*") == 0 &&
-                                             name.compare(0, kernel.name.size() - 1, kernel.name, 0, kernel.name.size() - 1) == 0);
+    const bool rest =
+        kernel.name == "*" || (kernel.name.size() > 2 && kernel.name.compare(kernel.name.size() - 2, 2, "/*") == 0 &&
+                               name.compare(0, kernel.name.size() - 1, kernel.name, 0, kernel.name.size() - 1) == 0);
     if (rest && (!any || kernel.name.size() > any->name.size())) any = &kernel;
   }
   return any;
@@ -76,7 +77,8 @@ struct Evaluation {
   std::string message_of(const Consequence& c) const {
     if (!c.message.empty()) return fill(c.message, scope);
     const auto record = c.code.empty() ? errors.end() : errors.find(c.code);
-    return record == errors.end() ? std::string() : fill(record->value("message", record->value("message_pattern", "")), scope);
+    return record == errors.end() ? std::string()
+                                  : fill(record->value("message", record->value("message_pattern", "")), scope);
   }
 
   PhaseReport* row(const std::string& phase) {
@@ -110,7 +112,8 @@ struct Evaluation {
       *launch = report;
       launch->phase = "launch";
     }
-    if (PhaseReport* own = row(c.phase); own && c.phase != "launch" && own->outcome != "refused" && own->outcome != "unused") {
+    if (PhaseReport* own = row(c.phase);
+        own && c.phase != "launch" && own->outcome != "refused" && own->outcome != "unused") {
       report.requested = own->requested;
       *own = report;
     }
@@ -118,15 +121,16 @@ struct Evaluation {
 
   // An answer for a version that is not described exactly is only a guess unless its row names the version.
   void doubt(PhaseReport& report) const {
-    report.reason = "version " + engine.version + " is not described exactly; as described for " + engine.newest + ": " +
-                    report.outcome + (report.reason.empty() ? "" : ", " + report.reason) +
+    report.reason = "version " + engine.version + " is not described exactly; as described for " + engine.newest +
+                    ": " + report.outcome + (report.reason.empty() ? "" : ", " + report.reason) +
                     ". To settle it: launch once, or describe the version (docs/doctor.md)";
     report.outcome = "unknown";
   }
 
   void resolve(const Phase& phase) {
     PhaseReport& report = *row(phase.name);
-    if (report.outcome == "refused" || report.outcome == "wrong" || report.outcome == "unknown" || report.outcome == "unused")
+    if (report.outcome == "refused" || report.outcome == "wrong" || report.outcome == "unknown" ||
+        report.outcome == "unused")
       return;
     const bool named = phase.named.truth(scope);
     std::string name = to_text(phase.kernel.evaluate(scope));
@@ -243,11 +247,12 @@ Report Doctor::evaluate(const Engine& engine, const ParsedCommand& command, cons
     Json value = use.subkey.empty() ? option_value(spec, use, good) : Json();
     good = good || (!use.subkey.empty() && use.has_value);
     e.scope.set("arg.flag", spec.flags.front());
-    e.scope.set("arg.flags", join_words(spec.flags).find(' ') == std::string::npos ? spec.flags.front() : [&] {
-      std::string all;
-      for (const std::string& flag : spec.flags) all += (all.empty() ? "" : "/") + flag;
-      return all;
-    }());
+    e.scope.set(
+        "arg.flags", join_words(spec.flags).find(' ') == std::string::npos ? spec.flags.front() : [&] {
+          std::string all;
+          for (const std::string& flag : spec.flags) all += (all.empty() ? "" : "/") + flag;
+          return all;
+        }());
     e.scope.set("arg.value", use.value);
     e.scope.set("arg.choices", quoted_list(spec.choices));
     if (!good) {

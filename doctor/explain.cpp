@@ -8,8 +8,8 @@ namespace kda::doctor {
 
 namespace {
 
-constexpr size_t kMinLetters = 11;      // a pattern with fewer fixed letters would match almost anything
-constexpr size_t kMaxQuery = 1 << 18;   // a traceback; more is cut
+constexpr size_t kMinLetters = 11;       // a pattern with fewer fixed letters would match almost anything
+constexpr size_t kMaxQuery = 1 << 18;    // a traceback; more is cut
 constexpr double kSimilarEnough = 0.45;  // share of a pattern's words
 
 std::vector<std::string> words_of(std::string_view text) {
@@ -42,9 +42,10 @@ Json reference_form(const Json& own) {
               {"when", own.value("phase", "") == "plan" ? "launch" : "per_call"},
               {"meaning", own.value("cause", "")},
               {"triggers", list("triggers", own.value("cause", ""))},
-              {"situations", list("situations", own.value("phase", "") == "plan"
-                                                    ? "The plan is refused; the candidates of `kda plan` show which need is not met."
-                                                    : "The call returns the code, and nothing was launched.")},
+              {"situations",
+               list("situations", own.value("phase", "") == "plan"
+                                      ? "The plan is refused; the candidates of `kda plan` show which need is not met."
+                                      : "The call returns the code, and nothing was launched.")},
               {"solutions", list("solutions", way_out)},
               {"related", own.value("related", Json::array())},
               {"tags", Json::array({"libkda", own.value("phase", "")})},
@@ -147,7 +148,9 @@ std::vector<Match> Catalogue::search(std::string_view query) const {
     const size_t found = text.find(id);
     if (found == std::string::npos) continue;
     const size_t end = found + id.size();
-    const auto is_word = [&](size_t i) { return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '-'); };
+    const auto is_word = [&](size_t i) {
+      return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '-');
+    };
     if (!is_word(end) && (found == 0 || !is_word(found - 1))) matches.push_back({&record, 1e6, true});
   }
   if (matches.empty()) {  // a message that was cut or reworded: compare words
@@ -164,8 +167,9 @@ std::vector<Match> Catalogue::search(std::string_view query) const {
         }
       if (total < 2 || hit < 2) continue;
       // either most of the pattern is in the text, or most of the text is in the pattern
-      const double share = std::max(static_cast<double>(hit) / static_cast<double>(total),
-                                    0.9 * static_cast<double>(hit) / static_cast<double>(std::max<size_t>(3, words.size())));
+      const double share =
+          std::max(static_cast<double>(hit) / static_cast<double>(total),
+                   0.9 * static_cast<double>(hit) / static_cast<double>(std::max<size_t>(3, words.size())));
       similar[pattern.record] = std::max(similar[pattern.record], share);
     }
     for (size_t r = 0; r < records_.size(); ++r)
@@ -179,7 +183,8 @@ std::vector<Match> Catalogue::search(std::string_view query) const {
 std::string record_text(const Json& record) {
   std::string out;
   const auto text = [&](const char* key) { return record.value(key, ""); };
-  out += text("id") + "  (" + text("engine") + " " + text("versions") + ", " + text("phase") + ", " + text("when") + ")\n";
+  out +=
+      text("id") + "  (" + text("engine") + " " + text("versions") + ", " + text("phase") + ", " + text("when") + ")\n";
   out += text("error_class") + ": " + text("message_pattern") + "\n\n" + text("meaning") + "\n";
   const auto list = [&](const char* title, const char* key) {
     if (!record.contains(key) || record[key].empty()) return;
@@ -190,11 +195,14 @@ std::string record_text(const Json& record) {
   list("Situations", "situations");
   list("Solutions", "solutions");
   if (record.contains("example_fix"))
-    out += "\nBefore\n  " + record["example_fix"].value("before", "") + "\nAfter\n  " + record["example_fix"].value("after", "") + "\n";
+    out += "\nBefore\n  " + record["example_fix"].value("before", "") + "\nAfter\n  " +
+           record["example_fix"].value("after", "") + "\n";
   if (record.contains("validation")) {
     std::string python = record["validation"].value("python", "");
-    for (size_t at = python.find('\n'); at != std::string::npos; at = python.find('\n', at + 3)) python.replace(at, 1, "\n  ");
-    out += "\nCheck beforehand\n  " + record["validation"].value("shell", "") + "\n\nIn a launcher script\n  " + python + "\n";
+    for (size_t at = python.find('\n'); at != std::string::npos; at = python.find('\n', at + 3))
+      python.replace(at, 1, "\n  ");
+    out += "\nCheck beforehand\n  " + record["validation"].value("shell", "") + "\n\nIn a launcher script\n  " +
+           python + "\n";
   }
   if (record.contains("related") && !record["related"].empty()) {
     out += "\nRelated:";

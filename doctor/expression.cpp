@@ -14,7 +14,8 @@ constexpr int kMaxDepth = 64;  // descriptions can come from --data; a deep text
 bool Scope::has(std::string_view name) const {
   const size_t dot = name.rfind('.');
   const Json& holder = dot == std::string_view::npos ? values_ : get(name.substr(0, dot));
-  return holder.is_object() && holder.contains(std::string(dot == std::string_view::npos ? name : name.substr(dot + 1)));
+  return holder.is_object() &&
+         holder.contains(std::string(dot == std::string_view::npos ? name : name.substr(dot + 1)));
 }
 
 const Json& Scope::get(const std::vector<std::string>& path) const {
@@ -169,7 +170,7 @@ enum class Op {
 
 struct Expression::Node {
   Op op = Op::kLiteral;
-  Json value;        // literal
+  Json value;                     // literal
   std::string name;               // name or function
   std::vector<std::string> path;  // a name's parts
   std::vector<std::shared_ptr<const Node>> arguments;
@@ -427,14 +428,16 @@ Json call(const std::string& name, const std::vector<Json>& a) {
   if (name == "len" && a.size() == 1)
     return a[0].is_string() ? a[0].get_ref<const std::string&>().size() : (a[0].is_null() ? 0 : a[0].size());
   if (name == "has" && a.size() == 2)
-    return a[0].is_string() && a[1].is_string() && a[0].get<std::string>().find(a[1].get<std::string>()) != std::string::npos;
+    return a[0].is_string() && a[1].is_string() &&
+           a[0].get<std::string>().find(a[1].get<std::string>()) != std::string::npos;
   if (name == "power_of_two" && a.size() == 1) {
     if (!a[0].is_number_integer()) return false;
     const long long n = a[0].get<long long>();
     return n > 0 && (n & (n - 1)) == 0;
   }
   if (name == "version_at_least" && a.size() == 2)
-    return a[0].is_string() && a[1].is_string() && compare_versions(a[0].get<std::string>(), a[1].get<std::string>()) >= 0;
+    return a[0].is_string() && a[1].is_string() &&
+           compare_versions(a[0].get<std::string>(), a[1].get<std::string>()) >= 0;
   if (name == "int" && a.size() == 1) {
     if (a[0].is_number()) return static_cast<long long>(a[0].get<double>());
     if (!a[0].is_string()) return nullptr;

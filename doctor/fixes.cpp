@@ -38,7 +38,8 @@ std::vector<std::string> apply(const Engine& engine, const Change& change, std::
     return std::find(flags.begin(), flags.end(), flag) != flags.end();
   };
   const auto erase = [&](const OptionUse& use) {
-    words.erase(words.begin() + static_cast<std::ptrdiff_t>(use.first), words.begin() + static_cast<std::ptrdiff_t>(use.last));
+    words.erase(words.begin() + static_cast<std::ptrdiff_t>(use.first),
+                words.begin() + static_cast<std::ptrdiff_t>(use.last));
   };
   for (const std::string& flag : change.unset) {
     for (bool again = true; again;) {
@@ -110,7 +111,9 @@ void Doctor::find_fixes(const Engine& engine, const ParsedCommand& command, cons
         std::find(spec.choices.begin(), spec.choices.end(), use.value) != spec.choices.end())
       continue;
     const std::string near = nearest(use.value, spec.choices);
-    if (!near.empty()) edits.push_back({{{spec.flags.front(), near}}, {}, {}, "\"" + use.value + "\" looks like a slip of " + near, 0.5});
+    if (!near.empty())
+      edits.push_back(
+          {{{spec.flags.front(), near}}, {}, {}, "\"" + use.value + "\" looks like a slip of " + near, 0.5});
     edits.push_back({{}, {spec.flags.front()}, {}, "leave the option to its default", 1.2});
   }
   for (const Edit& edit : engine.edits)
@@ -127,9 +130,10 @@ void Doctor::find_fixes(const Engine& engine, const ParsedCommand& command, cons
   const auto trouble_of = [](const Report& answer) {
     int trouble = 0;
     for (const PhaseReport& phase : answer.phases)
-      trouble += phase.outcome == "refused" || phase.outcome == "wrong" ? 4 : phase.outcome == "falls_back" ? 2
-                 : phase.outcome == "unknown"                              ? 1
-                                                                           : 0;
+      trouble += phase.outcome == "refused" || phase.outcome == "wrong" ? 4
+                 : phase.outcome == "falls_back"                        ? 2
+                 : phase.outcome == "unknown"                           ? 1
+                                                                        : 0;
     return trouble + 4 * static_cast<int>(answer.engine["later_errors"].size());
   };
   std::vector<State> found, beam(1);
@@ -154,7 +158,8 @@ void Doctor::find_fixes(const Engine& engine, const ParsedCommand& command, cons
         const Report answer = evaluate(engine, changed, base);
         candidate.fix.verdict = answer.verdict;
         candidate.trouble = trouble_of(answer);
-        if (answer.verdict == "runs" || (answer.verdict == "degraded" && report.verdict == "fails")) found.push_back(candidate);
+        if (answer.verdict == "runs" || (answer.verdict == "degraded" && report.verdict == "fails"))
+          found.push_back(candidate);
         next.push_back(std::move(candidate));
       }
     }

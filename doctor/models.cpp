@@ -21,7 +21,8 @@ std::string squeeze(std::string_view text) {  // "RTX 4090", "rtx-4090", "rtx409
 
 Json parse_config(const std::string& path, const std::string& text) {
   const Json config = Json::parse(text, nullptr, false);
-  if (config.is_discarded() || !config.is_object()) throw UsageError(path + " is not a JSON object: is it the model's config.json?");
+  if (config.is_discarded() || !config.is_object())
+    throw UsageError(path + " is not a JSON object: is it the model's config.json?");
   return config;
 }
 
@@ -55,10 +56,12 @@ Gpu Doctor::find_gpu(const std::string& name) const {
   const std::string key = squeeze(wanted);
   // sm_90, sm90, 9.0, sm_103a
   std::string digits = key.rfind("sm", 0) == 0 ? key.substr(2) : key;
-  while (!digits.empty() && std::isalpha(static_cast<unsigned char>(digits.back())) && key.rfind("sm", 0) == 0) digits.pop_back();
+  while (!digits.empty() && std::isalpha(static_cast<unsigned char>(digits.back())) && key.rfind("sm", 0) == 0)
+    digits.pop_back();
   const size_t dot = digits.find('.');
-  const bool numeric = digits.size() >= 2 && digits.size() <= 4 &&
-                       std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c) || c == '.'; });
+  const bool numeric =
+      digits.size() >= 2 && digits.size() <= 4 &&
+      std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c) || c == '.'; });
   if (numeric) {
     int major = 0, minor = 0;
     if (dot != std::string::npos && dot > 0 && dot + 1 < digits.size()) {

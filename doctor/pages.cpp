@@ -10,35 +10,45 @@ namespace {
 std::string escape(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (c == '&') out += "&amp;";
-    else if (c == '<') out += "&lt;";
-    else if (c == '>') out += "&gt;";
-    else if (c == '"') out += "&quot;";
-    else out += c;
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
   }
   return out;
 }
 
 const char* const kStyle =
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}"
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 "
+    "1rem;color:#1a1a1a;background:#fff}"
     "code,pre{font:14px/1.4 ui-monospace,monospace;background:#f3f4f6;border-radius:4px}code{padding:.1rem .3rem}"
-    "pre{padding:.7rem;overflow-x:auto;white-space:pre-wrap}h1{font-size:1.4rem}h2{font-size:1.05rem;margin:1.4rem 0 .3rem}"
+    "pre{padding:.7rem;overflow-x:auto;white-space:pre-wrap}h1{font-size:1.4rem}h2{font-size:1.05rem;margin:1.4rem 0 "
+    ".3rem}"
     "textarea{width:100%;height:6rem;font:14px/1.4 ui-monospace,monospace;box-sizing:border-box}li{margin:.3rem 0}"
     ".meta{color:#555}.hit{border-left:3px solid #2563eb;padding-left:.6rem}a{color:#1d4ed8}"
-    "@media(prefers-color-scheme:dark){body{color:#e5e7eb;background:#111}code,pre{background:#1f2937}.meta{color:#9ca3af}a{color:#93c5fd}"
+    "@media(prefers-color-scheme:dark){body{color:#e5e7eb;background:#111}code,pre{background:#1f2937}.meta{color:#"
+    "9ca3af}a{color:#93c5fd}"
     "textarea{background:#1f2937;color:#e5e7eb}}";
 
 std::string head(const std::string& title) {
-  return "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n<title>" +
+  return "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+         "content=\"width=device-width\">\n<title>" +
          escape(title) + "</title>\n<style>" + kStyle + "</style>\n</head>\n<body>\n";
 }
 
 std::string page(const Json& record) {
   const auto text = [&](const char* key) { return escape(record.value(key, "")); };
   std::string out = head(record.value("id", ""));
-  out += "<p><a href=\"index.html\">All errors</a></p>\n<h1>" + text("id") + "</h1>\n<p class=\"meta\">" + text("engine") + " " +
-         text("versions") + " &middot; phase " + text("phase") + " &middot; " + text("when") + " &middot; " + text("error_class") +
-         "</p>\n<pre>" + text("message_pattern") + "</pre>\n<p>" + text("meaning") + "</p>\n";
+  out += "<p><a href=\"index.html\">All errors</a></p>\n<h1>" + text("id") + "</h1>\n<p class=\"meta\">" +
+         text("engine") + " " + text("versions") + " &middot; phase " + text("phase") + " &middot; " + text("when") +
+         " &middot; " + text("error_class") + "</p>\n<pre>" + text("message_pattern") + "</pre>\n<p>" +
+         text("meaning") + "</p>\n";
   const auto list = [&](const char* title, const char* key) {
     if (!record.contains(key) || record[key].empty()) return;
     out += std::string("<h2>") + title + "</h2>\n<ul>\n";
@@ -48,10 +58,10 @@ std::string page(const Json& record) {
   list("Triggers", "triggers");
   list("Situations", "situations");
   list("Solutions", "solutions");
-  out += "<h2>Before</h2>\n<pre>" + escape(record["example_fix"].value("before", "")) + "</pre>\n<h2>After</h2>\n<pre>" +
-         escape(record["example_fix"].value("after", "")) + "</pre>\n<h2>Check beforehand</h2>\n<pre>" +
-         escape(record["validation"].value("shell", "")) + "</pre>\n<h2>In a launcher script</h2>\n<pre>" +
-         escape(record["validation"].value("python", "")) + "</pre>\n";
+  out += "<h2>Before</h2>\n<pre>" + escape(record["example_fix"].value("before", "")) +
+         "</pre>\n<h2>After</h2>\n<pre>" + escape(record["example_fix"].value("after", "")) +
+         "</pre>\n<h2>Check beforehand</h2>\n<pre>" + escape(record["validation"].value("shell", "")) +
+         "</pre>\n<h2>In a launcher script</h2>\n<pre>" + escape(record["validation"].value("python", "")) + "</pre>\n";
   if (!record["related"].empty()) {
     out += "<h2>Related</h2>\n<p>";
     for (const Json& id : record["related"])
@@ -129,17 +139,22 @@ std::vector<std::pair<std::string, std::string>> error_pages(const Catalogue& ca
     Json patterns = Json::array({record.at("message_pattern")});
     if (record.contains("also"))
       for (const Json& text : record["also"]) patterns.push_back(text);
-    index.push_back({{"id", id}, {"patterns", patterns}, {"meaning", record.value("meaning", "")}, {"tags", record.value("tags", Json::array())}});
-    plain += "<li><a href=\"" + id + ".html\">" + id + "</a> " + escape(record.at("message_pattern").get<std::string>()) + "</li>\n";
+    index.push_back({{"id", id},
+                     {"patterns", patterns},
+                     {"meaning", record.value("meaning", "")},
+                     {"tags", record.value("tags", Json::array())}});
+    plain += "<li><a href=\"" + id + ".html\">" + id + "</a> " +
+             escape(record.at("message_pattern").get<std::string>()) + "</li>\n";
   }
   std::string data = index.dump();
   for (size_t at = data.find("</"); at != std::string::npos; at = data.find("</", at + 3)) data.replace(at, 2, "<\\/");
-  pages.emplace_back("index.html",
-                     head("KDA errors") +
-                         "<h1>KDA errors: libkda, SGLang, vLLM</h1>\n<p>Paste an error message, a traceback or a code. "
-                         "<code>kda explain</code> answers the same in a terminal.</p>\n<textarea id=\"query\" autofocus "
-                         "aria-label=\"Error message\"></textarea>\n<p class=\"meta\" id=\"count\"></p>\n<ul id=\"results\">\n" +
-                         plain + "</ul>\n<script>\nconst RECORDS = " + data + ";" + kScript + "</script>\n</body>\n</html>\n");
+  pages.emplace_back(
+      "index.html",
+      head("KDA errors") +
+          "<h1>KDA errors: libkda, SGLang, vLLM</h1>\n<p>Paste an error message, a traceback or a code. "
+          "<code>kda explain</code> answers the same in a terminal.</p>\n<textarea id=\"query\" autofocus "
+          "aria-label=\"Error message\"></textarea>\n<p class=\"meta\" id=\"count\"></p>\n<ul id=\"results\">\n" +
+          plain + "</ul>\n<script>\nconst RECORDS = " + data + ";" + kScript + "</script>\n</body>\n</html>\n");
   return pages;
 }
 

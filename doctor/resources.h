@@ -1,4 +1,5 @@
-// The data the tools answer from: embedded at build time, or read from a folder (--data DIR) that holds engines/ and data/.
+// The data the tools answer from: embedded at build time, or read from a folder (--data DIR) that holds engines/ and
+// data/.
 #pragma once
 
 #include <optional>

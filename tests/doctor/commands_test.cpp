@@ -75,8 +75,9 @@ TEST(Commands, FixesRunAndAreMinimal) {
 TEST(Commands, AnswersInTime) {
   Question question;
   question.gpu = "b200";
-  question.words = {"sglang serve --model-path moonshotai/Kimi-K3 --linear-attn-backend flashinfer --enable-linear-replayssm-spec "
-                    "--speculative-algorithm NGRAM --mamba-radix-cache-strategy no_buffer --page-size 64 --tp-size 7"};
+  question.words = {
+      "sglang serve --model-path moonshotai/Kimi-K3 --linear-attn-backend flashinfer --enable-linear-replayssm-spec "
+      "--speculative-algorithm NGRAM --mamba-radix-cache-strategy no_buffer --page-size 64 --tp-size 7"};
   // Processor time of this single-threaded work: what a machine that does nothing else waits.
   double ms = 1e9;
   for (int repeat = 0; repeat < 3; ++repeat) {
@@ -94,7 +95,8 @@ TEST(Commands, AnswersInTime) {
 TEST(Commands, UnknownOptionsAreListedNotFatal) {
   Question question;
   question.gpu = "h200";
-  question.words = {"sglang serve --model-path moonshotai/Kimi-Linear-48B-A3B --linear-atn-backend triton --frobnicate 3 4"};
+  question.words = {
+      "sglang serve --model-path moonshotai/Kimi-Linear-48B-A3B --linear-atn-backend triton --frobnicate 3 4"};
   const Report report = the_doctor().diagnose(question);
   EXPECT_EQ(report.verdict, "runs");
   ASSERT_EQ(report.engine["unknown_options"].size(), 2u);
@@ -121,10 +123,12 @@ TEST(Commands, WrongUseIsOneClearLine) {
   EXPECT_NE(complaint("sglang serve --model-path Kimi-Linaer-48B-A3B", "h200").find("did you mean"), std::string::npos);
   EXPECT_NE(complaint("vllm serve moonshotai/Kimi-K3", "rtx4091").find("did you mean rtx4090"), std::string::npos);
   const std::string path = std::string(KDA_BINARY_DIR) + "/doctor_bad.json";
-  for (const char* text : {"", "{", "[1]", "{}", "{\"architectures\": 3}", "{\"architectures\": [\"LlamaForCausalLM\"]}",
-                           "{\"architectures\": [\"KimiLinearForCausalLM\"]}",
-                           "{\"architectures\": [\"KimiLinearForCausalLM\"], \"linear_attn_config\": {\"num_heads\": -1, \"head_dim\": 128}}",
-                           "{\"architectures\": [\"KimiLinearForCausalLM\"], \"linear_attn_config\": 7}"}) {
+  for (const char* text :
+       {"", "{", "[1]", "{}", "{\"architectures\": 3}", "{\"architectures\": [\"LlamaForCausalLM\"]}",
+        "{\"architectures\": [\"KimiLinearForCausalLM\"]}",
+        "{\"architectures\": [\"KimiLinearForCausalLM\"], \"linear_attn_config\": {\"num_heads\": -1, \"head_dim\": "
+        "128}}",
+        "{\"architectures\": [\"KimiLinearForCausalLM\"], \"linear_attn_config\": 7}"}) {
     std::ofstream(path) << text;
     EXPECT_NE(complaint("vllm serve m", "h200", path), "accepted") << text;
   }
@@ -143,7 +147,8 @@ TEST(Gpus, NamesAndNumbers) {
   EXPECT_EQ(sm("12.1"), 121);
   EXPECT_EQ(the_doctor().find_gpu("cpu").facts.value("vendor", ""), "cpu");
   EXPECT_EQ(the_doctor().find_gpu("mi300x").facts.value("vendor", ""), "amd");
-  for (const char* bad : {"sm_", "sm_9999", "90.x", "unobtainium", "sm_00"}) EXPECT_THROW(the_doctor().find_gpu(bad), UsageError) << bad;
+  for (const char* bad : {"sm_", "sm_9999", "90.x", "unobtainium", "sm_00"})
+    EXPECT_THROW(the_doctor().find_gpu(bad), UsageError) << bad;
 }
 
 }  // namespace

@@ -66,9 +66,10 @@ TEST(Explain, FoundByCodeMessageAndTraceback) {
     EXPECT_TRUE(among(catalogue().search(lower), record, 1));
     EXPECT_TRUE(among(catalogue().search(message), record, 3)) << message;
     if (simplify(message).size() < 16) continue;  // too short to be told from other text
-    const std::string traceback = "Traceback (most recent call last):\n  File \"/srv/app/scheduler.py\", line 214, in run\n    self.init()\n"
-                                  "  File \"/srv/app/model_runner.py\", line 97, in init\n" +
-                                  record.value("error_class", "") + ": " + message + "\n\n[2026-11-30 12:00:01] killed\n";
+    const std::string traceback =
+        "Traceback (most recent call last):\n  File \"/srv/app/scheduler.py\", line 214, in run\n    self.init()\n"
+        "  File \"/srv/app/model_runner.py\", line 97, in init\n" +
+        record.value("error_class", "") + ": " + message + "\n\n[2026-11-30 12:00:01] killed\n";
     EXPECT_TRUE(among(catalogue().search(traceback), record, 5)) << traceback;
   }
 }
@@ -77,12 +78,18 @@ TEST(Explain, KnownTextsWithNumbersFindTheirRecord) {
   const std::pair<const char*, const char*> cases[] = {
       {"ValueError: spec-verify ring too small: 16 < 2 * 12 (early-flush margin)", "SGL-RING-SMALL"},
       {"RuntimeError: KDA verify needs 12 scratch steps, but intermediate_ssm only has 8.", "SGL-VERIFY-SCRATCH"},
-      {"Unsupported KDA decode backend: LinearAttnKernelBackend.PTX_KDA. KDA supports 'triton', 'helion', 'cutedsl', or 'flashinfer'.", "SGL-DECODE-UNSUPPORTED"},
-      {"1 validation error for VllmConfig\n  Value error, num_speculative_tokens was provided but without speculative model. [type=value_error]", "VLLM-SPEC-NO-MODEL"},
+      {"Unsupported KDA decode backend: LinearAttnKernelBackend.PTX_KDA. KDA supports 'triton', 'helion', 'cutedsl', "
+       "or 'flashinfer'.",
+       "SGL-DECODE-UNSUPPORTED"},
+      {"1 validation error for VllmConfig\n  Value error, num_speculative_tokens was provided but without speculative "
+       "model. [type=value_error]",
+       "VLLM-SPEC-NO-MODEL"},
       {"ZeroDivisionError: integer modulo by zero", "VLLM-MTP-ZERO"},
       {"Total number of attention heads (32) must be divisible by tensor parallel size (5).", "VLLM-HEADS-TP"},
-      {"lower_bound (safe gate) is only supported by TritonKDAKernel; got FlashInferKDAKernel.", "SGL-DECODE-LOWER-BOUND"},
-      {"File \"mamba_hook.py\", line 118, in validate_mamba_extra_buffer\n    assert view.x >= view.y\nAssertionError", "SGL-TRACK-INTERVAL"},
+      {"lower_bound (safe gate) is only supported by TritonKDAKernel; got FlashInferKDAKernel.",
+       "SGL-DECODE-LOWER-BOUND"},
+      {"File \"mamba_hook.py\", line 118, in validate_mamba_extra_buffer\n    assert view.x >= view.y\nAssertionError",
+       "SGL-TRACK-INTERVAL"},
       {"The shared Kimi GDN layer only supports the Triton KDA prefill backend, got 'flashkda'.", "VLLM-48B-PREFILL"},
       {"Trailing dims mismatch: dst.shape[2:]=(32, 128, 128) vs src.shape[3:]=(16, 128, 128)", "SGL-SCATTER-SHAPE"},
   };
@@ -96,11 +103,13 @@ TEST(Explain, KnownTextsWithNumbersFindTheirRecord) {
 
 TEST(Explain, NonsenseMatchesNothing) {
   for (const char* text : {"hello", "segmentation fault", "CUDA out of memory", "{", "error", "", "   \n"})
-    for (const Match& match : catalogue().search(text)) EXPECT_FALSE(match.exact) << text << " -> " << match.record->at("id");
+    for (const Match& match : catalogue().search(text))
+      EXPECT_FALSE(match.exact) << text << " -> " << match.record->at("id");
 }
 
 TEST(Explain, CutMessagesGetSuggestions) {
-  const auto matches = catalogue().search("FlashInfer speculative decoding topk=1 unsupported tree verify retrieve_parent_token");
+  const auto matches =
+      catalogue().search("FlashInfer speculative decoding topk=1 unsupported tree verify retrieve_parent_token");
   ASSERT_FALSE(matches.empty());
   EXPECT_FALSE(matches[0].exact);
   EXPECT_EQ(matches[0].record->at("id"), "SGL-FLASHINFER-TREE");
@@ -117,9 +126,9 @@ TEST(Explain, ExamplesAgreeWithTheDoctor) {
     }
   }
   // configurations that no known model has
-  const std::set<std::string> need_a_config = {"SGL-HEAD-DIM", "SGL-CUTEDSL-HEAD-DIM", "SGL-LOG-NVIDIA-SHAPE", "SGL-LOG-PTX-SHAPE",
-                                               "VLLM-BOUND-RANGE", "VLLM-NO-KDA-LORA", "VLLM-ALICE-HEADS", "VLLM-ALICE-NEGATIVE",
-                                               "VLLM-ALICE-AUX", "VLLM-MTP-DIVISIBLE"};
+  const std::set<std::string> need_a_config = {
+      "SGL-HEAD-DIM",     "SGL-CUTEDSL-HEAD-DIM", "SGL-LOG-NVIDIA-SHAPE", "SGL-LOG-PTX-SHAPE", "VLLM-BOUND-RANGE",
+      "VLLM-NO-KDA-LORA", "VLLM-ALICE-HEADS",     "VLLM-ALICE-NEGATIVE",  "VLLM-ALICE-AUX",    "VLLM-MTP-DIVISIBLE"};
   size_t checked = 0;
   for (const std::string& code : used) {
     SCOPED_TRACE(code);
@@ -162,7 +171,8 @@ TEST(Pages, TheCommittedOnesAreUpToDate) {
     ASSERT_TRUE(committed.has_value()) << name << ": run `kda explain --html docs/errors`";
     ASSERT_TRUE(*committed == text) << name << ": run `kda explain --html docs/errors`";
   }
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) EXPECT_TRUE(names.count(entry.path().filename())) << entry.path();
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    EXPECT_TRUE(names.count(entry.path().filename())) << entry.path();
 }
 
 std::string browser() {
@@ -178,10 +188,11 @@ TEST(Pages, ABrowserFindsARecordByItsMessage) {
   if (program.empty()) GTEST_SKIP() << "no Chromium here";
   const std::string profile = std::string(KDA_BINARY_DIR) + "/chromium-profile";
   // "spec-verify ring too small: 16 < 2 * 12 (early-flush margin)", pasted through the address
-  const std::string command = program + " --headless --no-sandbox --disable-gpu --user-data-dir=" + profile +
-                              " --virtual-time-budget=3000 --dump-dom 'file://" + KDA_SOURCE_DIR +
-                              "/docs/errors/index.html#ValueError%3A%20spec-verify%20ring%20too%20small%3A%2016%20%3C%202%20*%2012%20"
-                              "(early-flush%20margin)' 2>/dev/null";
+  const std::string command =
+      program + " --headless --no-sandbox --disable-gpu --user-data-dir=" + profile +
+      " --virtual-time-budget=3000 --dump-dom 'file://" + KDA_SOURCE_DIR +
+      "/docs/errors/index.html#ValueError%3A%20spec-verify%20ring%20too%20small%3A%2016%20%3C%202%20*%2012%20"
+      "(early-flush%20margin)' 2>/dev/null";
   std::FILE* pipe = popen(command.c_str(), "r");
   ASSERT_NE(pipe, nullptr);
   std::string dom;

@@ -40,7 +40,8 @@ TEST(Expression, NamesAndFunctions) {
 }
 
 TEST(Expression, BadTextsSayWhere) {
-  for (const char* text : {"", "1 +", "(1", "'open", "a b", "[1, ", "? 1 : 2", "1 ? 2", "a not b", "99999999999999999999"})
+  for (const char* text :
+       {"", "1 +", "(1", "'open", "a b", "[1, ", "? 1 : 2", "1 ? 2", "a not b", "99999999999999999999"})
     EXPECT_THROW(Expression::parse(text), ExpressionError) << text;
   EXPECT_THROW(Expression::parse(std::string(100000, '(')), ExpressionError);
   EXPECT_THROW(Expression::parse(std::string(100000, '!')), ExpressionError);

@@ -8,7 +8,8 @@ namespace {
 
 std::string answer(const Question& question, const Engine& engine) {
   const nlohmann::ordered_json json = to_json(the_doctor().diagnose(question, engine));
-  return json["verdict"].dump() + json["phases"].dump() + json["engine"]["resolved"].dump() + json["engine"]["notes"].dump();
+  return json["verdict"].dump() + json["phases"].dump() + json["engine"]["resolved"].dump() +
+         json["engine"]["notes"].dump();
 }
 
 Engine load(const std::string& file, const std::string& version) {

@@ -44,6 +44,7 @@ def draw(rng, models):
     maybe(0.08, "disable_prefill_cuda_graph", [True])
     maybe(0.06, "cuda_graph_backend_prefill", ["breakable", "full", "disabled"])
     maybe(0.06, "enable_page_major_kv_layout", [True])
+    maybe(0.06, "enable_unified_memory", [True])
     if rng.random() < 0.6:
         algorithm = rng.choice(["EAGLE", "EAGLE", "EAGLE3", "NEXTN", "NGRAM", "NGRAM", "DFLASH", "eagle", "EAGEL"])
         args["speculative_algorithm"] = algorithm
@@ -158,7 +159,10 @@ def main():
                 if failures <= 20:
                     print(f"sm_{job['sm']} {' '.join(command(job, job['model']))}\n    {text}")
     print(f"{len(jobs)} launches, {refused} refused by the engine, {len(jobs) - refused} resolved")
-    print(f"sglang: {len(jobs) - failures} passed, {failures} failed")
+    # GoogleTest's words, which the test runner counts
+    print(f"[  PASSED  ] {len(jobs) - failures} tests.")
+    if failures:
+        print(f"[  FAILED  ] {failures} tests.")
     return 1 if failures else 0
 
 
