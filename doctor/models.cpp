@@ -20,7 +20,7 @@ std::string squeeze(std::string_view text) {  // "RTX 4090", "rtx-4090", "rtx409
 }
 
 Json parse_config(const std::string& path, const std::string& text) {
-  const Json config = Json::parse(text, nullptr, false);
+  Json config = Json::parse(text, nullptr, false);
   if (config.is_discarded() || !config.is_object())
     throw UsageError(path + " is not a JSON object: is it the model's config.json?");
   return config;

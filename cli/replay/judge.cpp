@@ -1,7 +1,8 @@
 #include "cli/replay/judge.h"
 
+#include <bit>
 #include <cmath>
-#include <cstring>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <utility>
@@ -24,7 +25,7 @@ double relative(double squared_error, double squared_norm, int64_t count) {
   return error <= floor ? 0 : error / std::max(std::sqrt(squared_norm), floor);
 }
 
-bool same_bits(float x, float y) { return std::memcmp(&x, &y, sizeof x) == 0; }
+bool same_bits(float x, float y) { return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y); }
 bool same_number(float x, float y) { return same_bits(x, y) || (std::isnan(x) && std::isnan(y)); }
 
 // Collects the errors of one tensor, unit by unit.
