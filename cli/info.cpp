@@ -62,7 +62,7 @@ bool run_self_test(const kda_context* context, const Json& machine, bool quiet, 
       return text_of(row, "name") == backend && row.value("available", false);
     };
     const Json& backends = list_of(machine, "backends");
-    if (backend != "cpu" || std::none_of(backends.begin(), backends.end(), usable)) continue;
+    if (backend == "reference" || std::none_of(backends.begin(), backends.end(), usable)) continue;
     bool ran = false;
     for (const SelfTestResult& result :
          self_test(context, text_of(kernel, "name"), text_of(kernel, "operation"), backend_from_name(backend))) {
@@ -108,7 +108,7 @@ int run_info(const Options& options, const Call& call) {
 Action add_info(CLI::App& command) {
   auto options = std::make_shared<Options>();
   add_threads_option(command, options->threads);
-  command.add_flag("--self-test", options->self_test, "Compare every cpu kernel with the reference on a few shapes");
+  command.add_flag("--self-test", options->self_test, "Compare every kernel with the reference on a few shapes");
   return [options](const Call& call) { return run_info(*options, call); };
 }
 

@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "cli/context.h"
 #include "cli/replay/judge.h"
+#include "cli/replay/memory.h"
 
 namespace kda::cli {
 namespace {
@@ -211,8 +212,8 @@ int run_replay(const Options& options, const Call& call) {
       call.note(fmt::format("{}: tensor '{}' is not used by {}", replay.name, name,
                             replay::operation_name(replay.operation)));
     }
-    replay::CallMemory memory;
-    const io::Result<replay::Outputs> outputs = replay::run(replay, prepared.plan, memory);
+    const std::unique_ptr<replay::CallMemory> memory = replay::memory_for(prepared.plan.backend);
+    const io::Result<replay::Outputs> outputs = replay::run(replay, prepared.plan, *memory);
     if (!outputs) return call.fail(outputs.error());
     if (outputs->status_bits != 0) {
       call.note(

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "cli/replay/judge.h"
+#include "cli/replay/memory.h"
 #include "cli/replay/tensor.h"
 
 namespace kda::cli {
@@ -147,33 +148,51 @@ void add_inputs(MemoryCase& made, const TestShape& shape, int operation, const r
   made.indices("record_rows", {kRows, kRows + 1, kRows + 2, kRows + 3});
 }
 
-io::Result<replay::Outputs> reference_outputs(const replay::Case& replay, const kda_context* context, int numerics) {
-  const io::Result<replay::PreparedPlan> plan = replay::prepare(replay, context, KDA_BACKEND_REFERENCE, numerics);
+io::Result<replay::Outputs> outputs_of(const replay::Case& replay, const kda_context* context, int backend,
+                                       int numerics) {
+  const io::Result<replay::PreparedPlan> plan = replay::prepare(replay, context, backend, numerics);
   if (!plan) return io::Error{plan.error()};
-  replay::CallMemory memory;
-  return replay::run(replay, *plan, memory);
+  const std::unique_ptr<replay::CallMemory> memory = replay::memory_for(backend);
+  return replay::run(replay, *plan, *memory);
 }
 
-// Runs one kernel on one shape and compares; an error is a refusal.
+// Records of an earlier verify, for the pending commit.
+io::Result<replay::HostTensor> earlier_records(const kda_context* context, int operation, const TestShape& shape,
+                                               uint64_t seed, int backend, int numerics) {
+  MemoryCase earlier(seed);
+  add_inputs(earlier, shape, is_conv(operation) ? KDA_CONV_VERIFY : KDA_VERIFY, nullptr);
+  const io::Result<replay::Case> round = earlier.read();
+  if (!round) return io::Error{round.error()};
+  io::Result<replay::Outputs> outputs = outputs_of(*round, context, backend, numerics);
+  if (!outputs) return io::Error{outputs.error()};
+  return std::move(outputs->records);
+}
+
+// Runs one kernel on one shape and compares with the reference, which computes exactly; an error is a refusal. Fast
+// records are of another form than the reference's, so a fast kernel reads its own backend's.
 io::Result<std::vector<replay::Verdict>> compare(const kda_context* context, const std::string& forced, int operation,
                                                  const TestShape& shape, int backend, int numerics) {
   constexpr uint64_t kSeed = 1;
-  replay::HostTensor records;
   const bool pending = operation == KDA_VERIFY_PENDING || operation == KDA_CONV_VERIFY_PENDING;
+  replay::HostTensor exact_records, own_records;
   if (pending) {
-    MemoryCase earlier(kSeed + 1);
-    add_inputs(earlier, shape, is_conv(operation) ? KDA_CONV_VERIFY : KDA_VERIFY, nullptr);
-    const io::Result<replay::Case> round = earlier.read();
-    if (!round) return io::Error{round.error()};
-    io::Result<replay::Outputs> outputs = reference_outputs(*round, context, numerics);
-    if (!outputs) return io::Error{outputs.error()};
-    records = std::move(outputs->records);
+    io::Result<replay::HostTensor> records =
+        earlier_records(context, operation, shape, kSeed + 1, KDA_BACKEND_REFERENCE, KDA_EXACT);
+    if (!records) return io::Error{records.error()};
+    exact_records = std::move(*records);
   }
-  MemoryCase made(kSeed);
-  add_inputs(made, shape, operation, pending ? &records : nullptr);
-  const io::Result<replay::Case> inputs = made.read();
+  const bool has_own = pending && numerics == KDA_FAST;
+  if (has_own) {
+    io::Result<replay::HostTensor> records = earlier_records(context, operation, shape, kSeed + 1, backend, numerics);
+    if (!records) return io::Error{records.error()};
+    own_records = std::move(*records);
+  }
+  MemoryCase exact(kSeed), made(kSeed);
+  add_inputs(exact, shape, operation, pending ? &exact_records : nullptr);
+  add_inputs(made, shape, operation, has_own ? &own_records : pending ? &exact_records : nullptr);
+  const io::Result<replay::Case> inputs = exact.read();
   if (!inputs) return io::Error{inputs.error()};
-  const io::Result<replay::Outputs> wanted = reference_outputs(*inputs, context, numerics);
+  const io::Result<replay::Outputs> wanted = outputs_of(*inputs, context, KDA_BACKEND_REFERENCE, KDA_EXACT);
   if (!wanted) return io::Error{wanted.error()};
   made.expect("out", wanted->out);
   made.expect(inputs->pool_name(), wanted->pool);
@@ -181,8 +200,8 @@ io::Result<std::vector<replay::Verdict>> compare(const kda_context* context, con
   if (!replay) return io::Error{replay.error()};
   const io::Result<replay::PreparedPlan> plan = replay::prepare(*replay, context, backend, numerics, forced.c_str());
   if (!plan) return io::Error{plan.error()};
-  replay::CallMemory memory;
-  const io::Result<replay::Outputs> outputs = replay::run(*replay, *plan, memory);
+  const std::unique_ptr<replay::CallMemory> memory = replay::memory_for(plan->backend);
+  const io::Result<replay::Outputs> outputs = replay::run(*replay, *plan, *memory);
   if (!outputs) return io::Error{outputs.error()};
   return replay::judge(*replay, *plan, "", *outputs);
 }

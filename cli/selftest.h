@@ -1,4 +1,4 @@
-// kda info --self-test: every kernel of this build against the reference, on a few shapes of random inputs.
+// kda info --self-test: every kernel of this build and machine against the reference, on a few shapes of random inputs.
 #pragma once
 
 #include <string>

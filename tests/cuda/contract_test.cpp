@@ -341,6 +341,26 @@ TEST_F(Cuda, MoreThan65535Units) {
   EXPECT_EQ(first_difference(one.out.get(), tail(x.out, row)), -1);
 }
 
+// Decode of many units has the bits of extend, which is another kernel.
+TEST_F(Cuda, DecodeEqualsExtend) {
+  for (const int64_t N : {40, 133}) {
+    Bench x(N, 1, 8, 128, N + 3);
+    change(x.slot_list, 5, int32_t{-1});
+    change(x.slot_list, 7, int32_t(N + 3));  // beyond the pool
+    const auto before = x.state.get();
+    ASSERT_EQ(x.decode(), KDA_OK);
+    EXPECT_EQ(x.take_status(), KDA_DEVICE_BAD_SLOT);
+    EXPECT_TRUE(x.row_is_zero(5) && x.row_is_zero(7));
+    const auto out = x.out.get();
+    const auto state = x.state.get();
+    x.state.set(before);
+    ASSERT_EQ(x.extend(), KDA_OK);
+    EXPECT_EQ(x.take_status(), KDA_DEVICE_BAD_SLOT);
+    EXPECT_EQ(first_difference(out, x.out.get()), -1);
+    EXPECT_EQ(first_difference(state, x.state.get()), -1);
+  }
+}
+
 TEST_F(Cuda, CallsAllocateNothing) {
   Bench x(8, 8, 4, 128, 16);
   ASSERT_EQ(x.verify(false), KDA_OK);

@@ -91,6 +91,7 @@ TEST_P(Layers, CommitByStrideAndByTable) {
   spec.form.HV = 2;
   spec.form.K = 16;
   spec.form.V = 8;
+  fit_head_sizes(GetParam(), &spec);
   PlanOptions options;
   options.layers = kLayers;
   const Plan plan(GetParam(), spec, options);
@@ -111,6 +112,7 @@ TEST_P(Layers, ConvCommitByStrideAndByTable) {
   Spec spec;
   spec.form.K = 5;
   spec.form.V = 7;
+  fit_head_sizes(GetParam(), &spec);
   PlanOptions options;
   options.layers = kLayers;
   const Plan plan(GetParam(), spec, options);

@@ -68,7 +68,11 @@ inline bool commit(const Plan& plan, const Rows& rows, const std::vector<int64_t
 // s' = 0.25 s + 0.5 v and out = s'. Every value is dyadic.
 inline Spec scalar_spec() {
   Spec s;
+#if KDA_WITH_CUDA
+  s.form.K = s.form.V = 16;  // the least that CUDA serves
+#else
   s.form.K = s.form.V = 4;
+#endif
   s.form.gate = judge::Gate::precomputed;
   s.form.beta = judge::Beta::none;
   s.form.l2norm = false;

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Prints the tables of docs/performance.md's GPU section from a results file of kda_cuda_bench.
+
+usage: bench/cuda/tables.py bench/results/cuda-h200.json
+"""
+import json
+import sys
+
+# SGLang 0.5.23's Triton kernels and FLA's recurrent kernel on the same kind of card, microseconds (other runs).
+SGLANG_DECODE = {("fp32", 12, 1): 5.3, ("fp32", 32, 1): 5.9, ("fp32", 12, 32): 19.6, ("fp32", 32, 32): 42.5,
+                 ("fp32", 32, 128): 157.8, ("bf16", 12, 1): 3.4, ("bf16", 32, 1): 4.6, ("bf16", 12, 32): 10.6,
+                 ("bf16", 32, 32): 24.5, ("bf16", 32, 128): 79.2, ("fp32", 12, 8): 8.1, ("fp32", 32, 8): 12.7,
+                 ("bf16", 12, 8): 5.7, ("bf16", 32, 8): 8.4}
+SGLANG_VERIFY = {("fp32", 8, "chain"): 179, ("fp32", 8, "tree"): 231, ("fp32", 16, "chain"): 329,
+                 ("fp32", 16, "tree"): 521, ("bf16", 8, "chain"): 109, ("bf16", 8, "tree"): 118,
+                 ("bf16", 16, "chain"): 200, ("bf16", 16, "tree"): 244}
+
+
+def fields(name):
+    values = {}
+    for word in name.split():
+        if "=" in word:
+            key, value = word.split("=")
+            values[key] = int(value)
+    return values
+
+
+def spread(row):
+    return f"{row['median_us']:.1f} ({row['min_us']:.1f}–{row['max_us']:.1f})"
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__.strip())
+    with open(sys.argv[1], encoding="utf-8") as file:
+        data = json.load(file)
+    rows = data["results"]
+    print(f"{data['machine']}; commit {data['commit']}; `{data['command']}`. {data['method']}. µs, median (least–most).\n")
+
+    copies = {}
+    for row in rows:
+        if row["name"].startswith("copy "):
+            _, units, _, dtype = row["name"].split()[:4]
+            key = (dtype, int(units))
+            copies[key] = min(copies.get(key, 1e9), row["median_us"])
+    print("| decode | N | H | kda | best copy of the same bytes | ratio | SGLang |\n|---|---|---|---|---|---|---|")
+    for row in rows:
+        if row["name"].startswith("decode ") and "R=" not in row["name"]:
+            dtype, f = row["name"].split()[1], fields(row["name"])
+            if f["D"] != 128:
+                continue
+            copy = copies.get((dtype, f["N"] * f["H"]))
+            ratio = f"{row['median_us'] / copy:.2f}" if copy else ""
+            peer = SGLANG_DECODE.get((dtype, f["H"], f["N"]), "")
+            print(f"| {dtype} | {f['N']} | {f['H']} | {spread(row)} | {f'{copy:.1f}' if copy else ''} | {ratio} | {peer} |")
+
+    print("\n| verify, D=128 | N | H | T | draft | exact | fast | SGLang, states per token |\n|---|---|---|---|---|---|---|---|")
+    table = {}
+    for row in rows:
+        words = row["name"].split()
+        if words[0] in ("verify", "verify_pending") and words[-1] in ("exact", "fast"):
+            f = fields(row["name"])
+            if f["D"] == 128:
+                table.setdefault((words[0], words[1], f["N"], f["H"], f["T"], words[-2]), {})[words[-1]] = row
+    for (op, dtype, n, h, t, draft), found in table.items():
+        label = dtype + (", pending commit" if op == "verify_pending" else "")
+        peer = SGLANG_VERIFY.get((dtype, t, draft), "") if (op, n, h) == ("verify", 32, 32) else ""
+        print(f"| {label} | {n} | {h} | {t} | {draft} | " +
+              " | ".join(spread(found[k]) if k in found else "" for k in ("exact", "fast")) + f" | {peer} |")
+
+    print("\n| commit of 4 nodes | N | H | exact |\n|---|---|---|---|")
+    for row in rows:
+        if row["name"].startswith("commit "):
+            f = fields(row["name"])
+            print(f"| {row['name'].split()[1]} | {f['N']} | {f['H']} | {spread(row)} |")
+    extends = [r for r in rows if r["name"].startswith("extend ")]
+    if extends:
+        print("\n| extend, H=32, fp32 pool | ms |\n|---|---|")
+        for row in extends:
+            f = fields(row["name"])
+            print(f"| {f['N']}x{f['T']} | {row['median_us'] / 1e3:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
