@@ -173,8 +173,9 @@ class DeviceMirror {
       std::byte* begin = reinterpret_cast<std::byte*>(table_entry(*addresses->table, l));
       ranges_.push_back({begin, begin + bytes});
     }
+    if (table) return;  // the tensor's own pointer is not used
     // layers at a stride lie in one block, as they do on the host
-    const int64_t more = addresses != nullptr && !table ? (layers - 1) * addresses->stride : 0;
+    const int64_t more = addresses != nullptr ? (layers - 1) * addresses->stride : 0;
     ranges_.push_back({data_of(*t), data_of(*t) + bytes + more});
   }
 
@@ -227,7 +228,7 @@ class DeviceMirror {
   const DLTensor* translate(const DLTensor* t) {
     if (t == nullptr) return nullptr;
     DLTensor& copy = tensors_.emplace_back(*t);
-    copy.data = bytes_of(*t) == 0 ? nullptr : device_address(data_of(*t));
+    copy.data = bytes_of(*t) == 0 || t->data == nullptr ? nullptr : device_address(data_of(*t));
     copy.byte_offset = 0;
     copy.device = {kDLCUDA, 0};
     return &copy;

@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kCommitThreads, R* KP >= 1024 ? 2
       return;
     }
   }
-  const bool own_snapshots = a.snapshots.pool.base == a.state.base;
+  const bool own_snapshots = same_pool(a.snapshots.pool, a.state);
   auto store_snapshots = [&](int64_t position) {
     if constexpr (General) {
       for_snapshots_at(a.snapshots, n, position, own_snapshots, f.null_slot0, [&](int64_t slot) {

@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kConvThreads) conv_sequence_kernel(const __gri
   const RowRange range = resolve_range(c.rows, n, a.decode ? 1 : INT64_MAX, bits);
   RowTarget target;
   if (!range.bad) target = resolve_target(c.rows, c.state, c.dst, a.null_slot0, n, bits);
-  const bool own = c.snapshots.pool.base == c.state.base;
+  const bool own = same_pool(c.snapshots.pool, c.state);
   if (first_block && !range.bad && !target.null) {
     bits |= check_snapshots(c.snapshots, c.rows.count, n, own, a.null_slot0,
                             [&](int64_t position) { return position <= range.count; });
@@ -236,7 +236,7 @@ __global__ void __launch_bounds__(kConvThreads) conv_verify_kernel(const __grid_
       record = c.records.base + row * c.records.row_stride;
     }
   }
-  const bool own = c.snapshots.pool.base == c.state.base;
+  const bool own = same_pool(c.snapshots.pool, c.state);
   if (first_block && !range.bad && !null && present(c.pending.tips)) {
     bits |= check_snapshots(c.snapshots, c.rows.count, n, own, a.null_slot0,
                             [&](int64_t node) { return node < a.max_nodes && (path.nodes >> node & 1) != 0; });
@@ -321,7 +321,7 @@ __global__ void __launch_bounds__(kConvThreads) conv_commit_kernel(const __grid_
     }
     bits |= path.bits;
   }
-  const bool own = c.snapshots.pool.base == c.state.base;
+  const bool own = same_pool(c.snapshots.pool, c.state);
   if (first_block && layer == 0 && !target.null && path.bits == 0) {
     bits |= check_snapshots(c.snapshots, c.rows.count, n, own, a.null_slot0,
                             [&](int64_t node) { return node < a.max_nodes && (path.nodes >> node & 1) != 0; });

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kMoveThreads) move_kernel(const __grid_constan
   const int layer = static_cast<int>(blockIdx.y);
   const std::byte* source = layer_base(a.source, layer);
   std::byte* destination = layer_base(a.destination, layer);
-  const bool own = a.source.base == a.destination.base;
+  const bool own = same_pool(a.source, a.destination);
   const int64_t first = int64_t{blockIdx.x} * a.piece;
   const int count = static_cast<int>(a.slot_units - first < a.piece ? a.slot_units - first : a.piece);
   const int64_t total = a.source_slots.count * count;
@@ -95,7 +95,7 @@ __global__ void check_rows_kernel(const __grid_constant__ Rows rows, const __gri
   uint32_t bits = 0;
   const RowTarget mine = resolve_target(rows, state, dst, null_slot0, n, bits);
   if (mine.null || mine.dst < 0) return;
-  const bool own = dst.base == state.base || !present(rows.dst_slots);
+  const bool own = same_pool(dst, state) || !present(rows.dst_slots);
   for (int64_t i = 0; i < rows.count; ++i) {
     if (i == n) continue;
     const RowTarget other = resolve_target(rows, state, dst, null_slot0, i, bits);

@@ -5,6 +5,13 @@
 
 namespace kda::cuda {
 
+// Whether two views name the same pool. Pools of several layers may be named by a table of addresses alone.
+template <class Pool>
+__device__ inline bool same_pool(const Pool& a, const Pool& b) {
+  if (a.layers.table != nullptr || b.layers.table != nullptr) return a.layers.table == b.layers.table;
+  return a.base == b.base;
+}
+
 struct RowTarget {
   int64_t slot = -1;  // where the row starts from; -1: from zero
   int64_t dst = -1;   // where its final state goes; -1: nowhere
@@ -34,7 +41,7 @@ __device__ inline RowTarget resolve_target(const Rows& rows, const Pool& state, 
   }
   if (present(rows.dst_slots)) {
     const int64_t slot = index_at(rows.dst_slots, n);
-    const bool own = dst.base == state.base;
+    const bool own = same_pool(dst, state);
     t.in_place = own && t.dst == slot;
     t.dst = slot;
     if (slot < 0 || (null_slot0 && own && slot == 0)) {

@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(W* kWarp, R* KP >= 1024   ? 2
     if (program.bad) bits |= KDA_DEVICE_BAD_PARENT;
   }
 
-  const bool own_snapshots = a.snapshots.pool.base == a.state.base;
+  const bool own_snapshots = same_pool(a.snapshots.pool, a.state);
   auto store_snapshots = [&](int64_t position) {
     if constexpr (General) {
       for_snapshots_at(a.snapshots, n, position, own_snapshots, f.null_slot0, [&](int64_t slot) {
@@ -375,7 +375,7 @@ __global__ void __launch_bounds__(W* kWarp, R* KP >= 1024   ? 2
         }
         if (present(a.node_slots)) {
           const int64_t slot = index_at(a.node_slots, n, node);
-          const bool skip = slot < 0 || (f.null_slot0 && slot == 0 && a.node_pool.base == a.state.base);
+          const bool skip = slot < 0 || (f.null_slot0 && slot == 0 && same_pool(a.node_pool, a.state));
           if (!skip && slot < a.node_pool.slots) {
             child.store(head_of(a.node_pool, slot), a.node_pool.dtype, f, v0);
           } else if (!skip) {

@@ -321,7 +321,7 @@ __global__ void __launch_bounds__(W* kWarp, KP > 128 ? 1 : 16 / W) wy_kernel(con
     return;
   }
 
-  const bool own_snapshots = a.snapshots.pool.base == a.state.base;
+  const bool own_snapshots = same_pool(a.snapshots.pool, a.state);
   auto store_snapshots = [&](int64_t position) {
     if constexpr (General) {
       for_snapshots_at(a.snapshots, n, position, own_snapshots, f.null_slot0, [&](int64_t slot) {
@@ -533,7 +533,7 @@ __global__ void __launch_bounds__(W* kWarp, KP > 128 ? 1 : 16 / W) wy_kernel(con
       }
       if (present(a.node_slots)) {
         const int64_t slot = index_at(a.node_slots, n, t);
-        const bool skip = slot < 0 || (f.null_slot0 && slot == 0 && a.node_pool.base == a.state.base);
+        const bool skip = slot < 0 || (f.null_slot0 && slot == 0 && same_pool(a.node_pool, a.state));
         if (!skip && slot < a.node_pool.slots) {
           if (works) tile.store(head_of(a.node_pool, slot), a.node_pool.dtype, f, args.kv, first_row);
         } else if (!skip) {
