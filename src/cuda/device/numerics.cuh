@@ -2,6 +2,7 @@
 // fixed reduction trees), so decode, extend, verify and commit produce the same bits whatever their tiling.
 #pragma once
 
+#include "core/record_format.h"
 #include "cuda/device/access.cuh"
 
 namespace kda::cuda {
@@ -102,9 +103,9 @@ __device__ constexpr int chunk_channel(int chunk, int j) {
 
 // Where a recurrent kernel leaves the record of a token; null pointers skip a part.
 struct RecordTargets {
-  std::byte* decay = nullptr;  // [K] of the value head
-  std::byte* k = nullptr;      // [K] of the head
-  float* k_rnorm = nullptr;    // of the head
+  std::byte* decay = nullptr;     // [K] of the value head
+  std::byte* k = nullptr;         // [K] of the head
+  NormFactor* k_rnorm = nullptr;  // of the head
 };
 
 // A token's inputs as one warp holds them before the arithmetic: lane l owns channels 4l..4l+3 (and 128 above them).
@@ -214,7 +215,7 @@ __device__ inline void finish_token(const TokenLoads<Io, KP>& x, const TokenInpu
   if (lane == 0) {
     out.beta() = step_size(f.beta, to_float(x.beta, Io::token(in.b.dtype)));
     out.kq() = __fmul_rn(__fmul_rn(kq, rk), rq);
-    if (record.k_rnorm) *record.k_rnorm = rk;
+    if (record.k_rnorm) *record.k_rnorm = {rk, 0.0f};
   }
 }
 
@@ -225,7 +226,7 @@ __device__ inline void prepare_recorded(const std::byte* node, int64_t decay_off
   constexpr int kChunks = (KP + 127) / 128;
   const int lane = threadIdx.x % kWarp;
   const int h = hv / f.heads_ratio;
-  const float rk = reinterpret_cast<const float*>(node + rnorm_offset)[h];
+  const NormFactor rk = reinterpret_cast<const NormFactor*>(node + rnorm_offset)[h];
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int channel = 128 * c + 4 * lane;
@@ -233,7 +234,8 @@ __device__ inline void prepare_recorded(const std::byte* node, int64_t decay_off
     float4 k = {0, 0, 0, 0}, decay = {0, 0, 0, 0};
     if (channel < f.K) {
       k = load4<true>(node + k_offset, f.io, int64_t{h} * f.K + channel);
-      k = {__fmul_rn(k.x, rk), __fmul_rn(k.y, rk), __fmul_rn(k.z, rk), __fmul_rn(k.w, rk)};
+      const auto normalised = [&rk](float x) { return __fmaf_rn(x, rk.high, __fmul_rn(x, rk.low)); };
+      k = {normalised(k.x), normalised(k.y), normalised(k.z), normalised(k.w)};
       if (f.fp16_decay) {
         const float4 g = load4<true>(node + decay_offset, DType::fp16, int64_t{hv} * f.K + channel);
         decay = {decay_of(g.x), decay_of(g.y), decay_of(g.z), decay_of(g.w)};

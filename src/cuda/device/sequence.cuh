@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(W* kWarp, R* KP >= 1024   ? 2
         targets.decay = at + a.record_layout.decay + int64_t{hv} * f.K * (f.fp16_decay ? 2 : 4);
         if (hv % f.heads_ratio == 0) {
           targets.k = at + a.record_layout.k + int64_t{h} * f.K * (f.io == DType::fp32 ? 4 : 2);
-          targets.k_rnorm = reinterpret_cast<float*>(at + a.record_layout.k_rnorm) + h;
+          targets.k_rnorm = reinterpret_cast<NormFactor*>(at + a.record_layout.k_rnorm) + h;
         }
       }
       finish_token<Io, KP, Tile::Vec>(loads[own], a.tokens, f,
