@@ -75,6 +75,37 @@ __device__ inline float step_size(Beta form, float b) {
   return form == Beta::sigmoid2 ? __fmul_rn(2.0f, sigmoid(b)) : sigmoid(b);
 }
 
+// A sum in two floats. The error terms are exact and symmetric, so that lanes which add one another's sums agree.
+struct DoubleFloat {
+  float high = 0, low = 0;
+};
+__device__ inline DoubleFloat two_sum(float a, float b) {
+  const float sum = __fadd_rn(a, b);
+  const float of_b = __fsub_rn(sum, a);
+  return {sum, __fadd_rn(__fsub_rn(a, __fsub_rn(sum, of_b)), __fsub_rn(b, of_b))};
+}
+__device__ inline DoubleFloat add(const DoubleFloat& a, const DoubleFloat& b) {
+  const DoubleFloat sum = two_sum(a.high, b.high);
+  return {sum.high, __fadd_rn(__fadd_rn(a.low, b.low), sum.low)};
+}
+__device__ inline DoubleFloat add_square(const DoubleFloat& a, float x) {
+  const float square = __fmul_rn(x, x);
+  return add(a, {square, __fmaf_rn(x, x, -square)});
+}
+
+// 1/sqrt(sum of squares + epsilon) to more than fp32 (see NormFactor): one Newton step on the hardware's root.
+__device__ inline NormFactor norm_factor(const DoubleFloat& squares) {
+  const DoubleFloat sum = add(squares, {kL2NormEpsilon, 0.0f});
+  const float root = rsqrtf(sum.high);
+  const float square = __fmul_rn(root, root);
+  float rest = __fmaf_rn(-sum.high, square, 1.0f);
+  rest = __fmaf_rn(-sum.high, __fmaf_rn(root, root, -square), rest);
+  rest = __fmaf_rn(-sum.low, square, rest);
+  const float low = __fmul_rn(__fmul_rn(0.5f, root), rest);
+  return {root, fabsf(rest) < 0.5f ? low : 0.0f};  // a sum that overflowed has no rest
+}
+__device__ inline float normalised(float x, const NormFactor& f) { return __fmaf_rn(x, f.high, __fmul_rn(x, f.low)); }
+
 // Shared-memory image of one token and value head: k-hat, q-hat and decay (KP floats each, in state-chunk order), then
 // beta and k-hat . q-hat.
 template <int KP>
@@ -141,7 +172,7 @@ struct TokenLoads {
 };
 
 // One warp turns a token's inputs into its vectors. Sums over K: four channels in order, chunks in order, then lanes by
-// xor 8, 16, 1, 2, 4.
+// xor 8, 16, 1, 2, 4; the squares of k in two floats.
 template <class Io, int KP, int Vec>
 __device__ inline void finish_token(const TokenLoads<Io, KP>& x, const TokenInputs& in, const Form& f,
                                     const TokenVectors<KP>& out, const RecordTargets& record) {
@@ -150,31 +181,31 @@ __device__ inline void finish_token(const TokenLoads<Io, KP>& x, const TokenInpu
   const bool has_A = in.A_log.data != nullptr;
   const float exp_A = has_A ? exponential(to_float(x.A, Io::parameter(in.A_log.dtype))) : 1.0f;
 
-  float kk = 0, qq = 0, kq = 0;
+  DoubleFloat kk;
+  float qq = 0, kq = 0;
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const float4 k4 = to_float4(x.k[c], Io::token(in.k.dtype)), q4 = to_float4(x.q[c], Io::token(in.q.dtype));
     const float* kc = &k4.x;
     const float* qc = &q4.x;
-    float chunk_kk = 0, chunk_qq = 0, chunk_kq = 0;
+    float chunk_qq = 0, chunk_kq = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      chunk_kk = __fmaf_rn(kc[i], kc[i], chunk_kk);
+      kk = add_square(kk, kc[i]);
       chunk_qq = __fmaf_rn(qc[i], qc[i], chunk_qq);
       chunk_kq = __fmaf_rn(kc[i], qc[i], chunk_kq);
     }
-    kk = __fadd_rn(kk, chunk_kk);
     qq = __fadd_rn(qq, chunk_qq);
     kq = __fadd_rn(kq, chunk_kq);
   }
   constexpr int kOrder[5] = {8, 16, 1, 2, 4};
 #pragma unroll
   for (int mask : kOrder) {
-    kk = __fadd_rn(kk, __shfl_xor_sync(kFullMask, kk, mask));
+    kk = add(kk, {__shfl_xor_sync(kFullMask, kk.high, mask), __shfl_xor_sync(kFullMask, kk.low, mask)});
     qq = __fadd_rn(qq, __shfl_xor_sync(kFullMask, qq, mask));
     kq = __fadd_rn(kq, __shfl_xor_sync(kFullMask, kq, mask));
   }
-  const float rk = f.l2norm ? rsqrtf(__fadd_rn(kk, kL2NormEpsilon)) : 1.0f;
+  const NormFactor rk = f.l2norm ? norm_factor(kk) : NormFactor{1.0f, 0.0f};
   const float rq = f.l2norm ? rsqrtf(__fadd_rn(qq, kL2NormEpsilon)) : 1.0f;
 
 #pragma unroll
@@ -190,7 +221,7 @@ __device__ inline void finish_token(const TokenLoads<Io, KP>& x, const TokenInpu
     float4 k_hat, q_hat, decay, log_decay;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      (&k_hat.x)[i] = __fmul_rn(kc[i], rk);
+      (&k_hat.x)[i] = normalised(kc[i], rk);
       (&q_hat.x)[i] = __fmul_rn(qc[i], rq);
       float g = (&gates.x)[i];
       if (f.fp16_decay) g = __half2float(__float2half_rn(g));
@@ -214,8 +245,8 @@ __device__ inline void finish_token(const TokenLoads<Io, KP>& x, const TokenInpu
   }
   if (lane == 0) {
     out.beta() = step_size(f.beta, to_float(x.beta, Io::token(in.b.dtype)));
-    out.kq() = __fmul_rn(__fmul_rn(kq, rk), rq);
-    if (record.k_rnorm) *record.k_rnorm = {rk, 0.0f};
+    out.kq() = __fmul_rn(normalised(kq, rk), rq);
+    if (record.k_rnorm) *record.k_rnorm = rk;
   }
 }
 
@@ -234,8 +265,7 @@ __device__ inline void prepare_recorded(const std::byte* node, int64_t decay_off
     float4 k = {0, 0, 0, 0}, decay = {0, 0, 0, 0};
     if (channel < f.K) {
       k = load4<true>(node + k_offset, f.io, int64_t{h} * f.K + channel);
-      const auto normalised = [&rk](float x) { return __fmaf_rn(x, rk.high, __fmul_rn(x, rk.low)); };
-      k = {normalised(k.x), normalised(k.y), normalised(k.z), normalised(k.w)};
+      k = {normalised(k.x, rk), normalised(k.y, rk), normalised(k.z, rk), normalised(k.w, rk)};
       if (f.fp16_decay) {
         const float4 g = load4<true>(node + decay_offset, DType::fp16, int64_t{hv} * f.K + channel);
         decay = {decay_of(g.x), decay_of(g.y), decay_of(g.z), decay_of(g.w)};
