@@ -50,6 +50,26 @@ Report Doctor::diagnose(const Question& question, const Engine& engine) const {
   const Json config = find_model(question, engine, command, label);
   const Gpu gpu = find_gpu(question.gpu);
   Scope scope;
+  add_model_facts(config, scope);
+  const std::string architecture = scope.get("model.architecture").get<std::string>();
+  scope.set("config", nullptr);  // long; all facts are out of it
+  scope.set("gpu", gpu.facts);
+  scope.set("gpu.name", gpu.name);
+  if (!question.cuda_version.empty()) scope.set("gpu.cuda_version", question.cuda_version);
+  for (const std::string& name : question.installed) scope.set("installed." + name, true);
+  for (const std::string& name : question.missing) scope.set("installed." + name, false);
+  scope.set("engine.version", engine.version);
+
+  Report report = evaluate(engine, command, scope);
+  report.engine["model"] = label;
+  report.engine["architecture"] = architecture;
+  report.engine["gpu"] = gpu.name;
+  if (question.fixes && (report.verdict == "fails" || report.verdict == "degraded"))
+    find_fixes(engine, command, scope, report);
+  return report;
+}
+
+void Doctor::add_model_facts(const Json& config, Scope& scope) const {
   scope.set("config", config);
   // Model facts: the family of the config's first architecture says where they are.
   const Json architectures = config.value("architectures", Json::array());
@@ -76,21 +96,6 @@ Report Doctor::diagnose(const Question& question, const Engine& engine) const {
         scope.get(std::string("model.") + fact).get<long long>() < 1 ||
         scope.get(std::string("model.") + fact).get<long long>() > 1000000)
       throw UsageError("the model's config gives no usable number of " + std::string(fact));
-  scope.set("config", nullptr);  // long; all facts are out of it
-  scope.set("gpu", gpu.facts);
-  scope.set("gpu.name", gpu.name);
-  if (!question.cuda_version.empty()) scope.set("gpu.cuda_version", question.cuda_version);
-  for (const std::string& name : question.installed) scope.set("installed." + name, true);
-  for (const std::string& name : question.missing) scope.set("installed." + name, false);
-  scope.set("engine.version", engine.version);
-
-  Report report = evaluate(engine, command, scope);
-  report.engine["model"] = label;
-  report.engine["architecture"] = architecture;
-  report.engine["gpu"] = gpu.name;
-  if (question.fixes && (report.verdict == "fails" || report.verdict == "degraded"))
-    find_fixes(engine, command, scope, report);
-  return report;
 }
 
 int exit_code(const Report& report) {

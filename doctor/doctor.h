@@ -67,6 +67,10 @@ class Doctor {
   Engine engine_for(const std::vector<std::string>& words, const std::string& version) const;
 
   Gpu find_gpu(const std::string& name) const;
+  // A model's config.json: from a file or folder (`config_path`, if given), else from the model's folder or known name.
+  Json find_config(const std::string& model, const std::string& config_path) const;
+  // Sets model.* (heads, head_dim, gate_lower_bound, ...) from a config. Throws UsageError if it is no KDA model.
+  void add_model_facts(const Json& config, Scope& scope) const;
   const Resources& resources() const { return resources_; }
 
  private:

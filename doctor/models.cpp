@@ -111,15 +111,19 @@ Json Doctor::find_model(const Question& question, const Engine& engine, const Pa
   if (path.empty() && engine.model_positional && !command.positional.empty()) path = command.positional.front();
   label = path.empty() ? question.model_config : path;
 
-  if (!question.model_config.empty()) {
-    std::string file = question.model_config;
+  return find_config(path, question.model_config);
+}
+
+Json Doctor::find_config(const std::string& path, const std::string& config_path) const {
+  if (!config_path.empty()) {
+    std::string file = config_path;
     std::error_code error;
     if (fs::is_directory(file, error)) file += "/config.json";
     const auto text = read_file(file);
-    if (!text) throw UsageError("--model-config " + question.model_config + ": cannot be read");
+    if (!text) throw UsageError("--model-config " + config_path + ": cannot be read");
     return parse_config(file, *text);
   }
-  if (path.empty()) throw UsageError("the command names no model: add it, or give --model-config FILE");
+  if (path.empty()) throw UsageError("no model is named: name one, or give --model-config FILE");
   std::error_code error;
   if (fs::is_directory(path, error)) {
     const auto text = read_file(path + "/config.json");

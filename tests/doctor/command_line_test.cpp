@@ -15,8 +15,10 @@ using Words = std::vector<std::string>;
 TEST(Split, AsAShellDoes) {
   EXPECT_EQ(split_words("a  b\tc\n d"), (Words{"a", "b", "c", "d"}));
   EXPECT_EQ(split_words("A='x y' \"b \\\" c\" d\\ e ''"), (Words{"A=x y", "b \" c", "d e", ""}));
-  EXPECT_EQ(split_words("sglang serve \\\n  --tp 8 \\\r\n  --port 1 # a comment\n--x"), (Words{"sglang", "serve", "--tp", "8", "--port", "1", "--x"}));
-  EXPECT_EQ(split_words("--speculative-config '{\"method\": \"ngram\"}'"), (Words{"--speculative-config", "{\"method\": \"ngram\"}"}));
+  EXPECT_EQ(split_words("sglang serve \\\n  --tp 8 \\\r\n  --port 1 # a comment\n--x"),
+            (Words{"sglang", "serve", "--tp", "8", "--port", "1", "--x"}));
+  EXPECT_EQ(split_words("--speculative-config '{\"method\": \"ngram\"}'"),
+            (Words{"--speculative-config", "{\"method\": \"ngram\"}"}));
   EXPECT_EQ(split_words("a#b 'c'd\"e\""), (Words{"a#b", "cde"}));
   EXPECT_THROW(split_words("'open"), UsageError);
   EXPECT_THROW(split_words("\"open"), UsageError);
@@ -57,7 +59,8 @@ TEST(Options, ValuesFlagsBeginningsAndUnknownOnes) {
     parse_options(specs, index, command);
     return command;
   };
-  const ParsedCommand all = parse("model --backend x --fast -b=y --port 1 --fancy --new 3 4 --temperature -0.5 --config.a 1 > log");
+  const ParsedCommand all =
+      parse("model --backend x --fast -b=y --port 1 --fancy --new 3 4 --temperature -0.5 --config.a 1 > log");
   ASSERT_EQ(all.uses.size(), 8u);
   EXPECT_EQ(all.positional, Words{"model"});
   EXPECT_EQ(all.uses[0].value, "x");
@@ -82,11 +85,44 @@ TEST(Nearest, SlipsButNotOtherWords) {
 
 TEST(Fuzz, DamagedCommands) {
   std::mt19937 random(20260);
-  const std::string pieces[] = {"--linear-attn-backend", "--linear-attn-verify-backend", "triton", "flashinfer", "--speculative-eagle-topk", "4",
-                                "--speculative-algorithm", "EAGLE", "NGRAM", "--page-size", "0", "-1", "999999999999999999999", "--tp-size",
-                                "--mamba-track-interval", "--speculative-config", "'{\"method\":\"ngram\",\"num_speculative_tokens\":3}'", "{", "'", "\"",
-                                "\\", "=", "--", "-", "\n", "\xff\xfe", "--additional-config", "[1,2", "--speculative-num-steps", "-9223372036854775808",
-                                "--speculative-ngram-max-bfs-breadth", "--dp-size", "--enable-dp-attention", "--speculative-config.method", "#", "|", "$(x)", "é"};
+  const std::string pieces[] = {"--linear-attn-backend",
+                                "--linear-attn-verify-backend",
+                                "triton",
+                                "flashinfer",
+                                "--speculative-eagle-topk",
+                                "4",
+                                "--speculative-algorithm",
+                                "EAGLE",
+                                "NGRAM",
+                                "--page-size",
+                                "0",
+                                "-1",
+                                "999999999999999999999",
+                                "--tp-size",
+                                "--mamba-track-interval",
+                                "--speculative-config",
+                                "'{\"method\":\"ngram\",\"num_speculative_tokens\":3}'",
+                                "{",
+                                "'",
+                                "\"",
+                                "\\",
+                                "=",
+                                "--",
+                                "-",
+                                "\n",
+                                "\xff\xfe",
+                                "--additional-config",
+                                "[1,2",
+                                "--speculative-num-steps",
+                                "-9223372036854775808",
+                                "--speculative-ngram-max-bfs-breadth",
+                                "--dp-size",
+                                "--enable-dp-attention",
+                                "--speculative-config.method",
+                                "#",
+                                "|",
+                                "$(x)",
+                                "é"};
   const size_t rounds = 3000;
   for (size_t round = 0; round < rounds; ++round) {
     std::string text;
@@ -94,7 +130,8 @@ TEST(Fuzz, DamagedCommands) {
       text += pieces[random() % std::size(pieces)];
       if (random() % 5) text += ' ';
     }
-    for (size_t n = random() % 4; n > 0 && !text.empty(); --n) text[random() % text.size()] = static_cast<char>(random());
+    for (size_t n = random() % 4; n > 0 && !text.empty(); --n)
+      text[random() % text.size()] = static_cast<char>(random());
     LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(text.data()), text.size());
   }
 }

@@ -119,7 +119,7 @@ TEST(Commands, WrongUseIsOneClearLine) {
   };
   EXPECT_NE(complaint("ls -l", "h200").find("no launch command"), std::string::npos);
   EXPECT_NE(complaint("sglang serve --model-path 'open", "h200").find("quote"), std::string::npos);
-  EXPECT_NE(complaint("sglang serve", "h200").find("names no model"), std::string::npos);
+  EXPECT_NE(complaint("sglang serve", "h200").find("no model is named"), std::string::npos);
   EXPECT_NE(complaint("sglang serve --model-path Kimi-Linaer-48B-A3B", "h200").find("did you mean"), std::string::npos);
   EXPECT_NE(complaint("vllm serve moonshotai/Kimi-K3", "rtx4091").find("did you mean rtx4090"), std::string::npos);
   const std::string path = std::string(KDA_BINARY_DIR) + "/doctor_bad.json";
