@@ -5,10 +5,12 @@
 
 namespace kda {
 
-// Two views of the same pool.
+// Two views of the same pool. A table of layer addresses may lie in device memory and is never read here: pools named by
+// tables are the same if the table is.
 template <class Pool>
 bool same_pool(const Pool& a, const Pool& b) {
-  return a.present() && b.present() && a.layer_base(0) == b.layer_base(0);
+  if (a.layers.table != nullptr || b.layers.table != nullptr) return a.layers.table == b.layers.table;
+  return a.present() && b.present() && a.base == b.base;
 }
 
 // Null rule of an entry of a list of slots: negative, or slot 0 of the plan's own pool under null_slot0.
