@@ -97,8 +97,8 @@ volatile float sink;
 
 }  // namespace
 
-// Both are measured in pieces of a tenth of a millisecond, so that a time slice given to somebody else spoils a few pieces
-// and not the result.
+// Both are measured in pieces of a tenth of a millisecond, so that a time slice given to somebody else spoils a few
+// pieces and not the result.
 Machine measure_machine(int threads, int64_t cold_bytes) {
   Machine m;
   m.lanes = HWY_DYNAMIC_DISPATCH(Lanes)();

@@ -66,7 +66,7 @@ struct Needs {
   int min_dim = 1, max_dim = kMaxHeadDim, dim_multiple = 1;  // K and V
   int equal_dims = 0;                                        // if not 0: K == V == this
   bool l2norm_only = false;
-  int min_gpu = 0, max_gpu = 0;  // compute capability times 10 (90 = Hopper), 0 = no bound
+  int min_gpu = 0, max_gpu = 0;    // compute capability times 10 (90 = Hopper), 0 = no bound
   int max_nodes = kMaxDraftNodes;  // largest draft of a row
 };
 

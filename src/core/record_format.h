@@ -38,9 +38,9 @@ struct RecordParent {
 };
 static_assert(sizeof(RecordHeader) == 16 && sizeof(RecordParent) == 8);
 
-// The factor that normalises k, as the sum of two floats. With one float its rounding error e is common to all channels:
-// with step 2 and a repeated key every token then scales the state's part along k by 1 + 4e, which is 1.4e-5 after 128
-// tokens, beyond the limit. With two, each channel rounds on its own and the errors average out.
+// The factor that normalises k, as the sum of two floats. With one float its rounding error e is common to all
+// channels: with step 2 and a repeated key every token then scales the state's part along k by 1 + 4e, which is 1.4e-5
+// after 128 tokens, beyond the limit. With two, each channel rounds on its own and the errors average out.
 struct NormFactor {
   float high = 1.0f, low = 0.0f;
 };

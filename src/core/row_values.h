@@ -5,8 +5,8 @@
 
 namespace kda {
 
-// Two views of the same pool. A table of layer addresses may lie in device memory and is never read here: pools named by
-// tables are the same if the table is.
+// Two views of the same pool. A table of layer addresses may lie in device memory and is never read here: pools named
+// by tables are the same if the table is.
 template <class Pool>
 bool same_pool(const Pool& a, const Pool& b) {
   if (a.layers.table != nullptr || b.layers.table != nullptr) return a.layers.table == b.layers.table;
