@@ -20,7 +20,7 @@ def demo_model() -> pathlib.Path:
     unpack = HERE / "tools" / "unpack-demo-model"
     if not unpack.is_file():
         raise FileNotFoundError("this libkda was built without the built-in model; set KDA_MODEL_DIR to a checkpoint, or "
-                                "build with -C cmake.define.KDA_PYTHON_DEMO_MODEL=ON")
+                                "build with --config-settings cmake.define.KDA_PYTHON_DEMO_MODEL=ON")
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
     target = cache / "libkda" / "demo-model"
     subprocess.run([sys.executable, str(unpack), str(target)], check=True)
@@ -31,7 +31,7 @@ def program() -> pathlib.Path:
     """The compiled kda command. Raises FileNotFoundError where the package was built without it."""
     path = HERE / "bin" / "kda"
     if not path.is_file():
-        raise FileNotFoundError("this libkda was built without the kda command; build with -C cmake.define.KDA_BUILD_TOOLS=ON")
+        raise FileNotFoundError("this libkda was built without the kda command; build with --config-settings cmake.define.KDA_BUILD_TOOLS=ON")
     return path
 
 
