@@ -272,16 +272,22 @@ def record_header(magic, parents, max_nodes, geometry):
     return padded(data)
 
 
+def two_floats(x):
+    """x as the sum of its nearest float and what that leaves out."""
+    high = struct.unpack("<f", struct.pack("<f", x))[0]
+    return high, x - high
+
+
 def state_record(model, tokens, first, parents, corrections, max_nodes):
     m = model
-    data = record_header(b"KADR", parents, max_nodes, mixed([m.K, m.V, m.H, m.HV, IO_NUMBER[m.io], max_nodes]))
+    data = record_header(b"KADR", parents, max_nodes, mixed([m.K, m.V, m.H, m.HV, IO_NUMBER[m.io], max_nodes, 0]))
     for node in range(max_nodes):
         t = first + min(node, len(parents) - 1)
         used = corrections[min(node, len(parents) - 1)]
         decay = [math.exp(g) for hv in range(m.HV) for g in m.log_decay(tokens, t, hv)]
         keys = [tokens["k"].at(t, h) for h in range(m.H)]
         data += padded(pack("F32", used)) + padded(pack("F32", decay))
-        data += padded(pack(m.io, [x for key in keys for x in key])) + padded(pack("F32", [m.unit(key)[1] for key in keys]))
+        data += padded(pack(m.io, [x for key in keys for x in key])) + padded(pack("F32", [part for key in keys for part in two_floats(m.unit(key)[1])]))
     return data
 
 

@@ -8,16 +8,22 @@
 
 namespace {
 thread_local int64_t g_allocations = 0;
-void* counted(size_t size) {
+void* counted_or_null(size_t size) {
   ++g_allocations;
-  if (void* p = std::malloc(size == 0 ? 1 : size)) return p;
+  return std::malloc(size == 0 ? 1 : size);
+}
+void* counted(size_t size) {
+  if (void* p = counted_or_null(size)) return p;
   throw std::bad_alloc();
 }
 }  // namespace
 
-// Not inlined: GCC would see malloc meet delete, or new meet free, and warn.
+// All forms that may meet a replaced delete, or a sanitizer sees new meet free. Not inlined: GCC would see malloc meet
+// delete, or new meet free, and warn.
 [[gnu::noinline]] void* operator new(size_t size) { return counted(size); }
 [[gnu::noinline]] void* operator new[](size_t size) { return counted(size); }
+[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept { return counted_or_null(size); }
+[[gnu::noinline]] void* operator new[](size_t size, const std::nothrow_t&) noexcept { return counted_or_null(size); }
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete[](void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
