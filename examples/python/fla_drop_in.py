@@ -1,4 +1,4 @@
-"""FLA's KimiDeltaAttention kernels on libkda: one import, no other change. Needs torch and flash-linear-attention 0.6."""
+"""FLA's KDA functions on libkda: one import, no other change. Needs torch and flash-linear-attention 0.6."""
 
 import torch
 from fla.ops.kda import chunk_kda, fused_recurrent_kda
