@@ -72,7 +72,9 @@ TEST(Tokenizer, AgreesWithTheGoldenPrompts) {
   auto file = io::read_file(demo_directory() + "/golden.json");
   ASSERT_TRUE(file.ok()) << file.error();
   const Tokenizer tokenizer = demo_tokenizer();
-  for (const auto& prompt : nlohmann::json::parse(*file)["prompts"]) {
+  const nlohmann::json golden = nlohmann::json::parse(*file);
+  ASSERT_EQ(golden.at("prompts").size(), 3u);
+  for (const auto& prompt : golden.at("prompts")) {
     const auto text = prompt.get<std::string>();
     EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
   }
