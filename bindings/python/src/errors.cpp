@@ -10,11 +10,13 @@ kda_error fresh_error() {
   return error;
 }
 
-void throw_error(const kda_error& error) {
+void throw_error(const kda_error& error) { throw_error(kda::Error(error)); }
+
+void throw_error(const kda::Error& error) {
   const nb::object type = nb::module_::import_("libkda.errors").attr("Error");
-  const char* message = error.message[0] ? error.message : kda_status_message(error.status);
-  const nb::object value =
-      type(message, error.status, kda_status_code(error.status), error.asked, error.supported, error.way_out);
+  const char* message = *error.what() ? error.what() : kda_status_message(error.status());
+  const nb::object value = type(message, error.status(), error.code(), error.asked().c_str(), error.supported().c_str(),
+                                error.way_out().c_str());
   PyErr_SetObject(type.ptr(), value.ptr());
   throw nb::python_error();
 }

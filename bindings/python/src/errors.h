@@ -3,7 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
-#include "kda/kda.h"
+#include "kda/kda.hpp"
 
 namespace kda_python {
 
@@ -13,16 +13,23 @@ kda_error fresh_error();
 
 // Raises libkda.Error.
 [[noreturn]] void throw_error(const kda_error& error);
+[[noreturn]] void throw_error(const kda::Error& error);
 // For what the binding finds itself: argument `name` is `found`, `wanted` would do.
 [[noreturn]] void throw_argument_error(kda_status status, const char* name, const char* found, const char* wanted);
 
+// Runs what the C++ layer throws from, as libkda.Error.
+template <class F>
+auto translated(F&& body) {
+  try {
+    return body();
+  } catch (const kda::Error& error) {
+    throw_error(error);
+  }
+}
+
 template <class F>
 void check(F&& call) {
-  kda_error error = fresh_error();
-  const kda_status status = call(&error);
-  if (status == KDA_OK) return;
-  error.status = status;
-  throw_error(error);
+  translated([&] { kda::check(call); });
 }
 
 void bind_errors(nb::module_& m);

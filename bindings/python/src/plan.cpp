@@ -157,11 +157,7 @@ WorkspaceCache::Lease::~Lease() {
 
 Plan::Plan(std::shared_ptr<Context> the_context, const ProblemArguments& arguments)
     : context(std::move(the_context)),
-      handle([&] {
-        // kda::Plan throws the C++ layer's exception: asking first gives Python's.
-        check([&](kda_error* e) { return kda_can_run(context->handle.get(), &arguments.problem, e); });
-        return kda::Plan(context->handle, arguments.problem);
-      }()),
+      handle(translated([&] { return kda::Plan(context->handle, arguments.problem); })),
       problem(arguments.problem),
       workspaces(handle.info()) {
   problem.kernels = nullptr;
@@ -177,10 +173,7 @@ void bind_plan(nb::module_& m) {
             options.threads = threads;
             options.cpu_target = cpu_target.empty() ? nullptr : cpu_target.c_str();
             options.cuda_device = cuda_device;
-            kda_context* probe = nullptr;
-            check([&](kda_error* e) { return kda_context_create(&options, &probe, e); });
-            kda_context_destroy(probe);
-            new (self) Context(options);
+            translated([&] { new (self) Context(options); });
           },
           nb::arg("threads") = 0, nb::arg("cpu_target") = "", nb::arg("cuda_device") = 0,
           "threads: of the CPU backend, the caller's included; 0 = one per usable core.\n"
