@@ -37,7 +37,7 @@ static DLTensor tensor(void* data, DLDataType dtype, int rank, int64_t* shape) {
 }
 
 int main(void) {
-  const DLDataType fp32 = {kDLFloat, 32, 1}, i32 = {kDLInt, 32, 1}, u8 = {kDLUInt, 8, 1};
+  const DLDataType fp32 = {kDLFloat, 32, 1}, i32 = {kDLInt, 32, 1};
   kda_error error = {.struct_size = sizeof error};
 
   kda_context* context = NULL;
@@ -96,7 +96,6 @@ int main(void) {
            tout = tensor(out, fp32, 3, value_shape);
   DLTensor tparents = tensor(parents, i32, 1, node_shape), tcu = tensor(cu_seqlens, i32, 1, cu_shape);
   DLTensor tslots = tensor(slots, i32, 1, row_shape), ttips = tensor(tips, i32, 1, row_shape);
-  (void)u8;
 
   kda_verify_args verify = {.struct_size = sizeof verify};
   verify.tokens = (kda_tokens){.q = &tq, .k = &tk, .v = &tv, .a = &ta, .b = &tb, .out = &tout, .scale = 1};
