@@ -47,6 +47,10 @@ void print_table(const Json& machine) {
   }
   const std::string gpu = text_of(machine, "gpu");
   fmt::print("GPU           {}\n", gpu == "0" || gpu.empty() ? "none" : "compute capability " + gpu);
+  for (const Json& code : list_of(machine, "gpu_code")) {
+    fmt::print("GPU code      sm_{:<7} {}\n", text_of(code, "architecture"),
+               code.value("ran_on_hardware", false) ? "tested on hardware" : "compiled, not tested on hardware");
+  }
   for (const Json& kernel : list_of(machine, "kernels")) {
     fmt::print("kernel        {:<28} {:<20} {}\n", text_of(kernel, "name"), text_of(kernel, "operation"),
                text_of(kernel, "summary"));

@@ -16,6 +16,7 @@ set(KDA_CUDA_ARCHITECTURES "80;90a" CACHE STRING
   "GPU architectures to compile for; everything the sources support: 80;86;89;90a;100;103;120")
 
 add_library(kda_cuda_flags INTERFACE)
+string(REPLACE ";" "," architectures_text "${KDA_CUDA_ARCHITECTURES}")
 foreach(architecture IN LISTS KDA_CUDA_ARCHITECTURES)
   target_compile_options(kda_cuda_flags INTERFACE
     "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-gencode=arch=compute_${architecture},code=sm_${architecture}>")

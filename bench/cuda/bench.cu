@@ -8,6 +8,7 @@
 #include "cuda/device/decode.cuh"
 #include "cuda/host.h"
 #include "cuda/kernels.h"
+#include "cuda/load.h"
 #include "cuda/sequence_launch.h"
 #include "cuda/verify_args.h"
 
@@ -329,6 +330,7 @@ int main(int argc, char** argv) {
     }
     return argc == 1;
   };
+  must(cuda_load_kernels(0), "load");
   const DType kStates[] = {DType::fp32, DType::bf16};
   if (wants("copy")) {
     for (const int64_t units : {12, 32, 384, 1024, 4096}) {

@@ -41,6 +41,10 @@ Status create_plan(const kda_context* context, const kda_problem* problem, kda_p
   Request request;
   Choice choice;
   if (Status s = choose(context, problem, &request, &choice, sink)) return s;
+  if (Status s = prepare_backend(choice.backend, context->capabilities)) {
+    return sink.failf(s, "device %d: its driver refuses to load the kernels", "a working CUDA driver and free memory",
+                      context->capabilities.gpu_device);
+  }
   auto plan = std::make_unique<kda_plan>();
   plan->context = context;
   plan->problem = request.problem;

@@ -3,17 +3,14 @@
 
 #include <cuda_runtime.h>
 
-#include <atomic>
-
 #include "core/launch.h"
 #include "cuda/device/numerics.cuh"
+#include "cuda/kernel_list.h"
 #include "cuda/probe.h"
 
 namespace kda::cuda {
 
 constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
-// What a block gets without asking is 48 KiB; kernels here have up to 8 of them in static arrays.
-constexpr int64_t kDefaultSharedBytes = 40 * 1024;
 constexpr int64_t kPoolAlignment = 16;
 
 // steps_round: the operation's state is rounded to the pool's dtype after every token.
@@ -57,29 +54,14 @@ inline bool is_fixed_bf16(const Problem& p, const TokenInputs& t, int64_t block_
 
 inline int padded_key_dim(int K) { return K <= 64 ? 64 : K <= 128 ? 128 : 256; }
 
-// Launches `Kernel`; shared memory above the default is asked for once per device. Early: the launch may begin before
-// the kernel ahead of it ends, because this one calls wait_for_previous_kernel() first.
+// Launches `Kernel`, which the plan has loaded (cuda_load_kernels). Early: the launch may begin before the kernel ahead
+// of it ends, because this one calls wait_for_previous_kernel() first.
 template <auto Kernel, bool Early = false, class Args>
 Status launch(int64_t blocks, int64_t layers, int threads, int64_t shared_bytes, const Execution& execution,
               const Args& args) {
   if (blocks == 0 || layers == 0) return KDA_OK;
   if (blocks > kMaxGridX || layers > 65535) return KDA_E_PLAN_LIMIT;
-  if (shared_bytes > kDefaultSharedBytes) {
-    static std::atomic<uint64_t> prepared_devices{0};
-    int device = 0;
-    if (cudaGetDevice(&device) != cudaSuccess) return KDA_E_CUDA_DEVICE;
-    const uint64_t bit = uint64_t{1} << (device & 63);
-    if ((prepared_devices.load(std::memory_order_acquire) & bit) == 0) {
-      cudaFuncAttributes attributes;  // static shared memory counts against the same limit
-      if (cudaFuncGetAttributes(&attributes, Kernel) != cudaSuccess ||
-          cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               cuda_shared_memory_limit(device) - static_cast<int>(attributes.sharedSizeBytes)) !=
-              cudaSuccess) {
-        return KDA_E_CUDA_DEVICE;
-      }
-      prepared_devices.fetch_or(bit, std::memory_order_release);
-    }
-  }
+  list_kernel<Kernel>();
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(layers));
   config.blockDim = dim3(static_cast<unsigned>(threads));

@@ -15,6 +15,7 @@ template <class Pool>
 Status check_rows(const Rows& rows, const Pool& state, const Pool& dst, bool null_slot0, const Execution& execution) {
   if (rows.count == 0 || execution.device_status == nullptr) return KDA_OK;
   const unsigned blocks = static_cast<unsigned>((rows.count + kCheckThreads - 1) / kCheckThreads);
+  list_kernel<check_rows_kernel<Pool>>();
   check_rows_kernel<Pool><<<blocks, kCheckThreads, 0, static_cast<cudaStream_t>(execution.stream)>>>(
       rows, state, dst, null_slot0, execution.device_status);
   return cudaGetLastError() == cudaSuccess ? KDA_OK : KDA_E_CUDA_DEVICE;
@@ -32,6 +33,7 @@ Status run_move(const Problem& p, MoveArgs<Pool>& args, int layers, const Execut
   args.status = execution.device_status;
   if (p.check_values && args.status != nullptr) {
     const unsigned blocks = static_cast<unsigned>((entries + kCheckThreads - 1) / kCheckThreads);
+    list_kernel<check_moves_kernel<Pool>>();
     check_moves_kernel<Pool><<<blocks, kCheckThreads, 0, static_cast<cudaStream_t>(execution.stream)>>>(args);
   }
   return launch<move_kernel<Pool>>((args.slot_units + piece - 1) / piece, layers, kMoveThreads,

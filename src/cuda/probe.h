@@ -1,7 +1,21 @@
 // What the CUDA driver and the GPUs of this machine are. Nothing here creates a CUDA context except where said.
 #pragma once
 
+#include <string_view>
+#include <vector>
+
 namespace kda {
+
+// Machine code in this build, from the option KDA_CUDA_ARCHITECTURES.
+struct CudaArchitecture {
+  std::string_view name;  // "90a": for sm_90a
+  bool ran_on_hardware;   // false: compiled only, see docs/gpu.md
+};
+std::vector<CudaArchitecture> cuda_architectures();
+
+// Whether a GPU of this compute capability (times 10) can run that code: binaries serve later minor versions of their
+// major version, those with a suffix only their own.
+bool cuda_has_code_for(int compute_capability);
 
 // The device to use: `wanted` (-1 = the current one), or -1 if there is no driver or no such device.
 int cuda_probe_device(int wanted);

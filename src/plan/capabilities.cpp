@@ -4,6 +4,7 @@
 #include <thread>
 
 #if KDA_WITH_CUDA
+#include "cuda/load.h"
 #include "cuda/probe.h"
 #endif
 
@@ -24,7 +25,16 @@ const char* name_of(Backend backend) {
 const char* Capabilities::missing(Backend backend) const {
   if (backend != Backend::cuda) return nullptr;
   if (!cuda_built) return "this build has no CUDA backend";
-  return gpu == 0 ? "no usable GPU" : nullptr;
+  if (gpu == 0) return "no usable GPU";
+  return gpu_has_code ? nullptr : "this build has no machine code for this GPU (`kda info` lists what it has)";
+}
+
+std::vector<GpuCode> built_gpu_code() {
+  std::vector<GpuCode> found;
+#if KDA_WITH_CUDA
+  for (const CudaArchitecture& built : cuda_architectures()) found.push_back({built.name, built.ran_on_hardware});
+#endif
+  return found;
 }
 
 Capabilities probe_capabilities(int cuda_device) {
@@ -35,11 +45,21 @@ Capabilities probe_capabilities(int cuda_device) {
   if (cuda_device >= 0) {
     found.gpu_device = cuda_probe_device(cuda_device - 1);
     found.gpu = found.gpu_device < 0 ? 0 : cuda_compute_capability(found.gpu_device);
+    found.gpu_has_code = found.gpu != 0 && cuda_has_code_for(found.gpu);
   }
 #else
   (void)cuda_device;
 #endif
   return found;
+}
+
+Status prepare_backend(Backend backend, const Capabilities& capabilities) {
+#if KDA_WITH_CUDA
+  if (backend == Backend::cuda) return cuda_load_kernels(capabilities.gpu_device);
+#else
+  (void)backend, (void)capabilities;
+#endif
+  return KDA_OK;
 }
 
 }  // namespace kda

@@ -1,6 +1,10 @@
 // What this build and this machine offer to the planner.
 #pragma once
 
+#include <string_view>
+#include <vector>
+
+#include "core/status.h"
 #include "core/types.h"
 
 namespace kda {
@@ -15,12 +19,23 @@ struct Capabilities {
   bool cuda_built = false;
   int gpu = 0;  // compute capability times 10 (90 = Hopper) of the context's device; 0 = no usable GPU
   int gpu_device = -1;
+  bool gpu_has_code = false;  // the build has machine code for it
 
   // Null if the backend can run, else why not.
   const char* missing(Backend backend) const;
 };
 
+// Machine code for GPUs in this build.
+struct GpuCode {
+  std::string_view architecture;  // "90a": for sm_90a
+  bool ran_on_hardware;           // false: compiled only, see docs/gpu.md
+};
+std::vector<GpuCode> built_gpu_code();
+
 // cuda_device as in kda_context_options: 0 = the current device, n = device n-1, -1 = do not look for one.
 Capabilities probe_capabilities(int cuda_device);
+
+// Loads the backend's kernels on its device, so that no call has to: once a device, when the first plan is made for it.
+Status prepare_backend(Backend backend, const Capabilities& capabilities);
 
 }  // namespace kda

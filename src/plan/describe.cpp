@@ -92,6 +92,14 @@ std::string describe_context(const kda_context& context) {
     json.key("cpu_targets");
     describe_targets(context, json);
     json.key("gpu").number(context.capabilities.gpu);
+    json.key("gpu_code").array([&] {
+      for (const GpuCode& code : built_gpu_code()) {
+        json.object([&] {
+          json.key("architecture").string(code.architecture);
+          json.key("ran_on_hardware").boolean(code.ran_on_hardware);
+        });
+      }
+    });
     json.key("kernels").array([&] {
       for (const KernelRow& row : kernel_registry()) {
         json.object([&] {
