@@ -25,3 +25,16 @@ endforeach()
 target_compile_options(kda_cuda_flags INTERFACE
   "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-fmad=false --expt-relaxed-constexpr -Werror all-warnings -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter>")
 find_package(CUDAToolkit REQUIRED)
+
+# A program that runs on a machine with nothing but an NVIDIA driver and glibc: the C++ and CUDA runtimes are linked
+# statically, libhwy lies beside it (tools/gpu-bundle).
+function(kda_gpu_program name)
+  cmake_parse_arguments(program "EXCLUDE_FROM_ALL" "" "LIBRARIES;SOURCES" ${ARGN})
+  add_executable(${name} ${program_SOURCES})
+  set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ${program_EXCLUDE_FROM_ALL}
+    BUILD_RPATH_USE_ORIGIN ON BUILD_RPATH "$ORIGIN")
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests
+    $<TARGET_PROPERTY:kda_objects,INTERFACE_INCLUDE_DIRECTORIES>)
+  target_link_libraries(${name} PRIVATE ${program_LIBRARIES} CUDA::cudart_static kda_warnings)
+  target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
+endfunction()

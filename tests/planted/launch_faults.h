@@ -2,10 +2,9 @@
 // arguments is the same kernel called with that argument changed.
 #pragma once
 
-#include <vector>
-
 #include "core/kernel.h"
 #include "core/record_format.h"
+#include "planted/list_memory.h"
 
 namespace planted {
 
@@ -48,26 +47,6 @@ enum class LaunchFault {
 
 LaunchFault active_launch_fault();
 
-// Index lists made up for one call; at most four are needed.
-class Lists {
- public:
-  template <class Change>
-  kda::IndexView changed(const kda::IndexView& list, const Change& change) {
-    if (!list.present()) return list;
-    std::vector<int64_t>& values = values_[used_++];
-    for (int64_t i = 0; i < list.count; ++i) values.push_back(change(list.at(i)));
-    kda::IndexView view;
-    view.data = values.data();
-    view.wide = true;
-    view.count = list.count;
-    return view;
-  }
-
- private:
-  std::vector<int64_t> values_[4];
-  int used_ = 0;
-};
-
 template <class Launch>
 void misread(kda::Problem* p, Launch* l, Lists* lists) {
   const LaunchFault fault = active_launch_fault();
@@ -86,7 +65,7 @@ void misread(kda::Problem* p, Launch* l, Lists* lists) {
       l->dst = l->state;
     }
     if (is(LaunchFault::cu_seqlens_from_zero) && l->rows.cu_seqlens.present()) {
-      const int64_t first = l->rows.cu_seqlens.at(0);
+      const int64_t first = Lists::read(l->rows.cu_seqlens)[0];
       l->rows.cu_seqlens = lists->changed(l->rows.cu_seqlens, [first](int64_t token) { return token - first; });
     }
   }
@@ -147,13 +126,11 @@ kda::Status call_with_fault(kda::KernelFunction<Launch> kernel, const kda::Probl
   misread(&p, &l, &lists);
   if constexpr (requires { l.source_slots; }) {
     if (active_launch_fault() == LaunchFault::move_in_list_order) {
-      for (int64_t i = 0; i < launch.source_slots.count; ++i) {
-        int64_t from = launch.source_slots.at(i), to = launch.destination_slots.at(i);
-        l.source_slots = l.destination_slots = {};
-        l.source_slots.data = &from;
-        l.destination_slots.data = &to;
-        l.source_slots.wide = l.destination_slots.wide = true;
-        l.source_slots.count = l.destination_slots.count = 1;
+      const std::vector<int64_t> from = Lists::read(launch.source_slots), to = Lists::read(launch.destination_slots);
+      for (size_t i = 0; i < from.size(); ++i) {
+        Lists one;
+        l.source_slots = one.store({from[i]}, launch.source_slots);
+        l.destination_slots = one.store({to[i]}, launch.destination_slots);
         if (const kda::Status status = kernel(p, l, execution)) return status;
       }
       return KDA_OK;
