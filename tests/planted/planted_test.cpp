@@ -128,7 +128,8 @@ int run_parity(const std::string& fault, const std::string& filter) {
   std::vector<char*> environment;
   std::string scale = "KDA_PARITY_SCALE=0.3";
   for (char** e = environ; *e != nullptr; ++e)
-    if (std::string(*e).rfind("KDA_", 0) != 0) environment.push_back(*e);
+    // GTEST_: a shard of this program would run a shard of that one.
+    if (std::string(*e).rfind("KDA_", 0) != 0 && std::string(*e).rfind("GTEST_", 0) != 0) environment.push_back(*e);
   environment.push_back(scale.data());
   if (!fault.empty()) environment.push_back(const_cast<char*>(fault.c_str()));
   environment.push_back(nullptr);
