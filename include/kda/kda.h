@@ -239,7 +239,7 @@ KDA_API size_t kda_plan_conv_record_row_bytes(const kda_plan* plan, int64_t chan
 typedef struct kda_call {
   uint32_t struct_size;
   void* stream;    /* CUDA stream of the call */
-  void* workspace; /* at least kda_plan_info.workspace_bytes */
+  void* workspace; /* at least kda_plan_info.workspace_bytes, in the memory of the plan's backend */
   size_t workspace_bytes;
   uint32_t* device_status; /* [1], memory of the plan's device; may be NULL */
 } kda_call;
@@ -258,7 +258,10 @@ typedef struct kda_tokens {
   double lower_bound;      /* bounded gate: below 0; 0 = -5 */
 } kda_tokens;
 
-/* Which rows, from and to which slots. Index tensors are int32 or int64, any stride. */
+/* Which rows, from and to which slots. Index tensors are int32 or int64, any stride, in host memory or, with the CUDA
+ * backend, in the memory of the plan's device as well. On CUDA, lists in host memory are read during the call (a captured
+ * graph keeps their values) and need the workspace of kda_plan_info; their values are checked before the launch where all
+ * lists of the call are in host memory, else by the kernels. */
 typedef struct kda_rows {
   const DLTensor* cu_seqlens; /* [N+1]; NULL in decode: token n is row n */
   const DLTensor* slots;      /* [N]; NULL = all rows fresh, no pool is read */

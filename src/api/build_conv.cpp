@@ -85,10 +85,8 @@ Status build_conv(Call& call, Operation operation, const kda_conv_args& args, Co
   ConvPools pools{launch->channels};
   KDA_TRY(view_row_lists(call, args.rows, &rows));
   KDA_TRY(view_row_pools(call, pools, args.rows, rows, kOneLayer, kOneLayer, &launch->state, &launch->dst));
-  if (call.values_on_host()) {
-    KDA_TRY(check_cu_seqlens(call, rows, most_tokens_per_row(call.problem, operation)));
-    KDA_TRY(check_slots(call, rows, launch->state.slots));
-  }
+  KDA_TRY(check_cu_seqlens(call, rows, most_tokens_per_row(call.problem, operation)));
+  KDA_TRY(check_slots(call, rows, launch->state.slots));
   KDA_TRY(view_draft(call, args.parents, rows, &launch->draft));
   KDA_TRY(view_list(call, args.record_rows, "record_rows", {"N", rows.count}, &launch->record_rows));
   if (args.records != nullptr) {
@@ -98,7 +96,7 @@ Status build_conv(Call& call, Operation operation, const kda_conv_args& args, Co
   KDA_TRY(view_pending(call, args.pending_tips, args.pending_record_rows, args.records, rows, &launch->pending));
   KDA_TRY(view_snapshots(call, pools, args.snapshots, kOneLayer, launch->state, &launch->snapshots));
   KDA_TRY(call.check_overlaps());
-  if (!call.values_on_host()) return KDA_OK;
+  if (!call.lists_on_host()) return KDA_OK;
 
   KDA_TRY(check_parents(call, rows, launch->draft));
   if (launch->records.present()) {
@@ -106,7 +104,7 @@ Status build_conv(Call& call, Operation operation, const kda_conv_args& args, Co
   }
   const bool pending = operation == Operation::conv_verify_pending;
   const Replay replay{launch->records, conv_record_form(call.problem, launch->channels), launch->pending.tips,
-                      launch->pending.record_rows};
+                      launch->pending.record_rows, call.memory_on_host()};
   if (pending && launch->pending.present()) {
     KDA_TRY(check_tips(call, rows, replay, "pending_tips", "pending_record_rows"));
   }

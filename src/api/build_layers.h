@@ -34,10 +34,11 @@ Status build_commit_of(Call& call, const kda_commit_args& args, Pools& pools, La
   KDA_TRY(view_records(call, args.records, expected.row_bytes, Access::read,
                        layers_of(args.record_layers, "record_layers"), &launch->records));
   KDA_TRY(call.check_overlaps());
-  if (!call.values_on_host()) return KDA_OK;
+  if (!call.lists_on_host()) return KDA_OK;
 
   KDA_TRY(check_slots(call, rows, launch->state.slots));
-  const Replay replay{launch->records, expected.form, launch->tips, launch->record_rows, launch->layers};
+  const Replay replay{launch->records,     expected.form,         launch->tips,
+                      launch->record_rows, call.memory_on_host(), launch->layers};
   KDA_TRY(check_tips(call, rows, replay, "tips", "record_rows"));
   const SlotLists<Pool> lists{
       .rows = rows, .state = launch->state, .dst = &launch->dst, .snapshots = &launch->snapshots, .replay = &replay};
@@ -63,7 +64,7 @@ Status build_move_of(Call& call, const kda_move_args& args, Pools& pools, Launch
   KDA_TRY(view_list(call, args.destination_slots, "destination_slots", {"M", launch->source_slots.count},
                     &launch->destination_slots));
   KDA_TRY(call.check_overlaps());
-  if (!call.values_on_host()) return KDA_OK;
+  if (!call.lists_on_host()) return KDA_OK;
 
   const Problem& p = call.problem;
   const int64_t entries = launch->source_slots.count;

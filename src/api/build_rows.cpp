@@ -53,7 +53,7 @@ Status view_draft(Call& call, const DLTensor* parents, const Rows& rows, Draft* 
   draft->by_row = parents->ndim >= 2 && parents->shape != nullptr && parents->shape[parents->ndim - 2] == rows.count;
   if (!draft->by_row) return view_list(call, parents, "parents", {"T", rows.tokens}, &draft->parents);
   KDA_TRY(view_table(call, parents, "parents", {"N", rows.count}, {"D", kAny}, &draft->parents));
-  for (int64_t row = 0; call.values_on_host() && row < rows.count; ++row) {
+  for (int64_t row = 0; call.lists_on_host() && row < rows.count; ++row) {
     if (is_null_row(call.problem, rows, row) || row_length(rows, row) <= draft->parents.columns) continue;
     return call.fail(
         KDA_E_SHAPE,

@@ -27,13 +27,12 @@ Status build_token_rows(Call& call, const kda_tokens& tokens, const kda_rows& fr
   }
   KDA_TRY(view_row_lists(call, from, rows));
   KDA_TRY(view_row_pools(call, pools, from, *rows, kOneLayer, kOneLayer, state, dst));
-  if (!call.values_on_host()) return KDA_OK;
   KDA_TRY(check_cu_seqlens(call, *rows, most_per_row));
   return check_slots(call, *rows, state->slots);
 }
 
 Status check_node_count(const Call& call, const Rows& rows, const char* name, int64_t columns) {
-  for (int64_t row = 0; call.values_on_host() && row < rows.count; ++row) {
+  for (int64_t row = 0; call.lists_on_host() && row < rows.count; ++row) {
     if (is_null_row(call.problem, rows, row) || row_length(rows, row) <= columns) continue;
     return call.fail(KDA_E_SHAPE,
                      FixedText<>("%s: D = %lld with a row of %lld nodes", name, static_cast<long long>(columns),
@@ -71,7 +70,7 @@ Status build_extend(Call& call, const kda_extend_args& args, ExtendLaunch* launc
                            &launch->state, &launch->dst));
   KDA_TRY(view_snapshots(call, pools, args.snapshots, kOneLayer, launch->state, &launch->snapshots));
   KDA_TRY(call.check_overlaps());
-  if (!call.values_on_host()) return KDA_OK;
+  if (!call.lists_on_host()) return KDA_OK;
   return check_lists(call, SlotLists<StatePool>{.rows = launch->rows,
                                                 .state = launch->state,
                                                 .dst = &launch->dst,
@@ -85,7 +84,7 @@ Status build_decode(Call& call, const kda_decode_args& args, DecodeLaunch* launc
   KDA_TRY(build_token_rows(call, args.tokens, args.rows, 1, false, &launch->tokens, &launch->rows, pools,
                            &launch->state, &launch->dst));
   KDA_TRY(call.check_overlaps());
-  if (!call.values_on_host()) return KDA_OK;
+  if (!call.lists_on_host()) return KDA_OK;
   return check_lists(call, SlotLists<StatePool>{.rows = launch->rows, .state = launch->state, .dst = &launch->dst});
 }
 
@@ -111,7 +110,7 @@ Status build_verify(Call& call, const kda_verify_args& args, VerifyLaunch* launc
       view_pending(call, args.pending_tips, args.pending_record_rows, args.records, launch->rows, &launch->pending));
   KDA_TRY(view_snapshots(call, pools, args.pending_snapshots, kOneLayer, launch->state, &launch->pending_snapshots));
   KDA_TRY(call.check_overlaps());
-  if (!call.values_on_host()) return KDA_OK;
+  if (!call.lists_on_host()) return KDA_OK;
 
   KDA_TRY(check_parents(call, launch->rows, launch->draft));
   if (launch->records.present()) {
@@ -120,7 +119,8 @@ Status build_verify(Call& call, const kda_verify_args& args, VerifyLaunch* launc
   if (launch->node_states != nullptr) {
     KDA_TRY(check_record_rows(call, launch->rows, launch->record_rows, launch->node_states_rows, PendingCommit{}));
   }
-  const Replay replay{launch->records, record_form(call.problem), launch->pending.tips, launch->pending.record_rows};
+  const Replay replay{launch->records, record_form(call.problem), launch->pending.tips, launch->pending.record_rows,
+                      call.memory_on_host()};
   if (pending && launch->pending.present()) {
     KDA_TRY(check_tips(call, launch->rows, replay, "pending_tips", "pending_record_rows"));
   }

@@ -86,12 +86,9 @@ FixedText<> text_of(const CheckedTensor& tensor) {
 
 Status Call::check_device(const DLTensor& tensor, const TensorSpec& spec) const {
   const DLDeviceType type = tensor.device.device_type;
-  const bool on_cuda = plan.choice.backend == Backend::cuda;
-  const bool reached = on_cuda
-                           ? (type == kDLCUDA && tensor.device.device_id == plan.context->capabilities.gpu_device) ||
-                                 type == kDLCUDAManaged
-                           : type == kDLCPU || type == kDLCUDAHost || type == kDLCUDAManaged;
-  if (reached) return KDA_OK;
+  const bool by_host = type == kDLCPU || type == kDLCUDAHost, by_both = type == kDLCUDAManaged;
+  const bool by_gpu = type == kDLCUDA && tensor.device.device_id == plan.context->capabilities.gpu_device;
+  if (by_both || (memory_on_host() ? by_host : by_gpu || (spec.index_list && by_host))) return KDA_OK;
   return fail(KDA_E_DEVICE,
               FixedText<>("%s: DLPack device type %d, device %d", spec.name, type, tensor.device.device_id),
               FixedText<>("memory that backend %s reaches", name_of(plan.choice.backend)));
@@ -119,6 +116,9 @@ Status Call::open(const DLTensor* tensor, const TensorSpec& spec, CheckedTensor*
   }
   if (!fits) return fail(KDA_E_SHAPE, text_of(*out), text_of(spec));
   KDA_TRY(check_device(*tensor, spec));
+  const DLDeviceType device = tensor->device.device_type;
+  out->on_host = memory_on_host() || device == kDLCPU || device == kDLCUDAHost;
+  if (spec.index_list) (out->on_host ? has_host_list_ : has_device_list_) = true;
 
   if (!spec.self_addressed || (elements == 0 && tensor->data == nullptr)) {
     out->data = tensor->data == nullptr ? g_nothing : static_cast<std::byte*>(tensor->data) + tensor->byte_offset;
@@ -143,13 +143,21 @@ Status Call::open(const DLTensor* tensor, const TensorSpec& spec, CheckedTensor*
 }
 
 Status Call::open_list(const DLTensor* tensor, const char* name, uint32_t types, Dim length, CheckedTensor* out) {
-  const TensorSpec spec(name, types, {length}, Access::read);
+  TensorSpec spec(name, types, {length}, Access::read);
+  spec.index_list = true;
   if (tensor != nullptr && tensor->ndim >= 2 && tensor->shape != nullptr && tensor->shape[tensor->ndim - 1] == 1) {
-    KDA_TRY(open(tensor, TensorSpec(name, types, {length, {"1", 1}}, Access::read), out));
+    TensorSpec column(name, types, {length, {"1", 1}}, Access::read);
+    column.index_list = true;
+    KDA_TRY(open(tensor, column, out));
     out->rank = 1;
     return KDA_OK;
   }
   return open(tensor, spec, out);
+}
+
+Status Call::open_table(const DLTensor* tensor, const char* name, Dim layers, CheckedTensor* out) {
+  has_device_list_ = has_device_list_ || !memory_on_host();  // slots cannot be told apart without the addresses
+  return open(tensor, TensorSpec(name, bit(ElementType::i64) | bit(ElementType::u64), {layers}, Access::read), out);
 }
 
 Status Call::check_overlaps() const {

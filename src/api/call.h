@@ -46,6 +46,7 @@ struct TensorSpec {
   std::array<Dim, 5> dims{};
   int rank;
   Access access;
+  bool index_list = false;     // slots, lengths, parents and such: in host or device memory
   bool self_addressed = true;  // false: a table of addresses replaces the data pointer, which may be null
   int layers = 1;              // the tensor is repeated so often, `layer_stride` bytes apart
   int64_t layer_stride = 0;
@@ -57,6 +58,7 @@ struct CheckedTensor {
   const char* name = "";
   std::byte* data = nullptr;  // never null for a tensor that was given, even an empty one
   ElementType type = ElementType::unsupported;
+  bool on_host = true;
   int rank = 0;
   int64_t shape[kMaxRank] = {};
   int64_t strides[kMaxRank] = {};  // elements
@@ -70,12 +72,18 @@ class Call {
   const Problem& problem;
   const ErrorSink sink;
 
-  bool values_on_host() const { return plan.choice.backend != Backend::cuda; }
+  // Tensors lie in host memory, but for index lists, which may lie in either on CUDA.
+  bool memory_on_host() const { return plan.choice.backend != Backend::cuda; }
+  // Every index list opened so far can be read here. Kernels check what cannot.
+  bool lists_on_host() const { return memory_on_host() || !has_device_list_; }
+  bool has_host_list() const { return has_host_list_; }
 
   // Checks presence, rank, shape, dtype, device, element alignment; notes the memory for check_overlaps.
   Status open(const DLTensor* tensor, const TensorSpec& spec, CheckedTensor* out);
-  // A rank-1 or rank-2 list of indices: [N], also given as [N, 1].
+  // A list of indices [N], also given as [N, 1].
   Status open_list(const DLTensor* tensor, const char* name, uint32_t types, Dim length, CheckedTensor* out);
+  // Base addresses of layers: int64 or uint64, in the memory that the backend's kernels read.
+  Status open_table(const DLTensor* tensor, const char* name, Dim layers, CheckedTensor* out);
 
   // No memory that the call writes is memory of another tensor of the call.
   Status check_overlaps() const;
@@ -91,6 +99,7 @@ class Call {
     Region region;
   };
   Status check_device(const DLTensor& tensor, const TensorSpec& spec) const;
+  bool has_host_list_ = false, has_device_list_ = false;
   static constexpr int kMaxTensors = 32;
   std::array<Use, kMaxTensors> uses_{};
   int used_ = 0;

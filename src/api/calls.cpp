@@ -4,6 +4,9 @@
 #include "capture/capture.h"
 #include "plan/names.h"
 #include "plan/struct_size.h"
+#if KDA_WITH_CUDA
+#include "cuda/host_lists.h"
+#endif
 
 namespace kda {
 namespace {
@@ -11,8 +14,10 @@ namespace {
 Status read_execution(const Call& call, const kda_call* caller, Execution* execution) {
   kda_call resources{};
   if (caller != nullptr) KDA_TRY(read_struct(caller, "kda_call", &resources, call.sink));
-  const auto needed = static_cast<size_t>(call.plan.choice.workspace_bytes);
-  const size_t alignment = call.plan.choice.backend == Backend::cuda ? kCudaWorkspaceAlignment : kWorkspaceAlignment;
+  const Choice& choice = call.plan.choice;
+  const bool brings_lists = !call.memory_on_host() && call.has_host_list();
+  const auto needed = static_cast<size_t>(brings_lists ? choice.all_workspace_bytes() : choice.workspace_bytes);
+  const size_t alignment = choice.backend == Backend::cuda ? kCudaWorkspaceAlignment : kWorkspaceAlignment;
   const auto address = reinterpret_cast<uintptr_t>(resources.workspace);
   if (needed > 0 && (address == 0 || resources.workspace_bytes < needed || address % alignment != 0)) {
     return call.fail(KDA_E_WORKSPACE,
@@ -25,6 +30,25 @@ Status read_execution(const Call& call, const kda_call* caller, Execution* execu
                 .workspace = static_cast<std::byte*>(resources.workspace),
                 .device_status = resources.device_status};
   return KDA_OK;
+}
+
+// Index lists in host memory go to where the kernel reads.
+template <class Launch>
+Status move_lists(const Call& call, const Execution& execution, Launch* launch) {
+#if KDA_WITH_CUDA
+  if (call.memory_on_host() || !call.has_host_list()) return KDA_OK;
+  const Choice& choice = call.plan.choice;
+  HostListStager stager(call.problem, execution.workspace + choice.list_offset(), choice.list_bytes, execution.stream);
+  const Status status = stage_host_lists(launch, stager);
+  if (status != KDA_E_PLAN_LIMIT) return status;
+  return call.fail(
+      status, FixedText<>("%lld bytes of index lists in host memory", static_cast<long long>(stager.bytes_needed())),
+      FixedText<>("%lld bytes, the room of the plan's workspace for them; lists in device memory need none",
+                  static_cast<long long>(choice.list_bytes)));
+#else
+  (void)call, (void)execution, (void)launch;
+  return KDA_OK;
+#endif
 }
 
 // One call: `build` fills the launch from the arguments, and the kernel that the plan chose for the operation runs.
@@ -41,11 +65,12 @@ Status run_call(const kda_plan* plan, const Args* caller, const char* args_name,
       return sink.failf(KDA_E_NOT_PLANNED, "%s", "an operation of kda_problem.operations", name_of(operation));
     }
     Call call(*plan, sink);
-    Execution execution;
-    KDA_TRY(read_execution(call, resources, &execution));
     Launch launch;
     KDA_TRY(build(call, operation, args, &launch));
+    Execution execution;
+    KDA_TRY(read_execution(call, resources, &execution));
     const std::unique_ptr<CallCapture> capture = begin_capture(*plan, operation, launch);
+    KDA_TRY(move_lists(call, execution, &launch));
     const Status status = std::get<KernelFunction<Launch>>(kernel->run)(plan->problem, launch, execution);
     if (status != KDA_OK) return sink.failf(status, "kernel %s", "what docs/errors.md says", kernel->name);
     if (capture != nullptr) capture->finish();

@@ -9,8 +9,9 @@ namespace {
 
 long long printed(int64_t value) { return static_cast<long long>(value); }
 
-// The header of a record row, or null if it is not of this form.
+// The header of a record row, or null if it is not of this form or cannot be read here.
 const RecordHeader* matching_header(const Problem& problem, const Replay& replay, int64_t row, int layer) {
+  if (!replay.records_on_host) return nullptr;
   const int64_t record_row = record_row_of(replay.record_rows, row);
   const auto* header =
       reinterpret_cast<const RecordHeader*>(replay.records.layer_base(layer) + record_row * replay.records.row_stride);
@@ -23,7 +24,7 @@ const RecordHeader* matching_header(const Problem& problem, const Replay& replay
 }  // namespace
 
 Status check_cu_seqlens(const Call& call, const Rows& rows, int64_t most_per_row) {
-  if (!rows.cu_seqlens.present()) return KDA_OK;
+  if (!rows.cu_seqlens.present() || !rows.cu_seqlens.on_host) return KDA_OK;
   int64_t previous = 0;
   for (int64_t i = 0; i <= rows.count; ++i) {
     const int64_t value = rows.cu_seqlens.at(i);
@@ -46,7 +47,7 @@ Status check_cu_seqlens(const Call& call, const Rows& rows, int64_t most_per_row
 }
 
 Status check_slots(const Call& call, const Rows& rows, int64_t pool_slots) {
-  for (int64_t row = 0; rows.slots.present() && row < rows.count; ++row) {
+  for (int64_t row = 0; rows.slots.present() && rows.slots.on_host && row < rows.count; ++row) {
     const int64_t slot = rows.slots.at(row);
     if (slot < pool_slots) continue;
     return call.fail(KDA_E_SLOT_RANGE, FixedText<>("slots[%lld] = %lld", printed(row), printed(slot)),

@@ -1,4 +1,4 @@
-// Values of the lists that say what the rows of a call are. Host lists only.
+// Values of the lists that say what the rows of a call are. Lists in host memory only.
 #pragma once
 
 #include "api/call.h"
@@ -7,10 +7,11 @@
 
 namespace kda {
 
-// Entries are within [0, T] and do not decrease; no row is longer than most_per_row, the call not than max_tokens.
+// A list in device memory passes. Entries are within [0, T] and do not decrease; no row is longer than most_per_row,
+// the call not than max_tokens.
 Status check_cu_seqlens(const Call& call, const Rows& rows, int64_t most_per_row);
 
-// Slots of rows that are not null are below pool_slots.
+// A list in device memory passes. Slots of rows that are not null are below pool_slots.
 Status check_slots(const Call& call, const Rows& rows, int64_t pool_slots);
 
 // Parents of rows that are not null come before their children.
@@ -31,6 +32,7 @@ struct Replay {
   RecordForm form;
   const IndexView& tips;
   const IndexView& record_rows;
+  bool records_on_host;  // else only the kernel can read their headers
   int layers = 1;
 };
 

@@ -70,7 +70,7 @@ kda_plan_info info_of(const kda_plan& plan) {
       (p.key_dim * size_of(p.io) + 4 + p.value_heads_per_head() - 1) / p.value_heads_per_head();
   kda_plan_info info{};
   info.backend = static_cast<int32_t>(plan.choice.backend);
-  info.workspace_bytes = static_cast<size_t>(plan.choice.workspace_bytes);
+  info.workspace_bytes = static_cast<size_t>(plan.choice.all_workspace_bytes());
   info.workspace_alignment = plan.choice.backend == Backend::cuda ? kCudaWorkspaceAlignment : kWorkspaceAlignment;
   info.record_row_bytes = static_cast<size_t>(records.row_bytes);
   info.record_node_bytes = static_cast<size_t>(node_and_head);

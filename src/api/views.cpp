@@ -149,11 +149,10 @@ Status view_layers(Call& call, const LayersArgument& argument, int64_t element_b
     return KDA_OK;
   }
   CheckedTensor table;
-  KDA_TRY(call.open_list(from.table, argument.name, bit(ElementType::i64) | bit(ElementType::u64),
-                         {"layers", argument.layers}, &table));
+  KDA_TRY(call.open_table(from.table, argument.name, {"layers", argument.layers}, &table));
   KDA_TRY(check_contiguous(call, table, 0));
   to->table = reinterpret_cast<const uint64_t*>(table.data);
-  for (int l = 0; call.values_on_host() && l < argument.layers; ++l) {
+  for (int l = 0; call.memory_on_host() && l < argument.layers; ++l) {
     if (to->table[l] == 0 || to->table[l] % static_cast<uint64_t>(element_bytes) != 0) {
       return call.fail(
           KDA_E_ALIGNMENT,
@@ -214,16 +213,20 @@ Status view_list(Call& call, const DLTensor* from, const char* name, Dim length,
   if (from == nullptr) return KDA_OK;
   CheckedTensor tensor;
   KDA_TRY(call.open_list(from, name, kIndexTypes, length, &tensor));
-  *to = {tensor.data, tensor.type == ElementType::i64, tensor.shape[0], 1, tensor.strides[0], 1};
+  *to = {tensor.data, tensor.type == ElementType::i64, tensor.shape[0], 1, tensor.strides[0], 1, tensor.on_host};
   return KDA_OK;
 }
 
 Status view_table(Call& call, const DLTensor* from, const char* name, Dim rows, Dim columns, IndexView* to) {
   if (from == nullptr) return KDA_OK;
   CheckedTensor tensor;
-  KDA_TRY(call.open(from, {name, kIndexTypes, {rows, columns}, Access::read}, &tensor));
-  *to = {tensor.data,      tensor.type == ElementType::i64, tensor.shape[0], tensor.shape[1], tensor.strides[0],
-         tensor.strides[1]};
+  TensorSpec spec(name, kIndexTypes, {rows, columns}, Access::read);
+  spec.index_list = true;
+  KDA_TRY(call.open(from, spec, &tensor));
+  *to = {tensor.data,       tensor.type == ElementType::i64,
+         tensor.shape[0],   tensor.shape[1],
+         tensor.strides[0], tensor.strides[1],
+         tensor.on_host};
   return KDA_OK;
 }
 
@@ -231,7 +234,7 @@ Status view_flags(Call& call, const DLTensor* from, const char* name, Dim length
   if (from == nullptr) return KDA_OK;
   CheckedTensor tensor;
   KDA_TRY(call.open_list(from, name, bit(ElementType::u8) | bit(ElementType::boolean), length, &tensor));
-  *to = {reinterpret_cast<const uint8_t*>(tensor.data), tensor.strides[0]};
+  *to = {reinterpret_cast<const uint8_t*>(tensor.data), tensor.strides[0], tensor.on_host};
   return KDA_OK;
 }
 

@@ -31,6 +31,7 @@ struct IndexView {
   int64_t columns = 1;
   int64_t stride = 1;  // elements, between rows
   int64_t column_stride = 1;
+  bool on_host = false;  // on CUDA: must be staged before a kernel reads it (cuda/host_lists.h)
   bool present() const { return data != nullptr; }
   int64_t at(int64_t row, int64_t column = 0) const {
     const int64_t i = row * stride + column * column_stride;
@@ -42,6 +43,7 @@ struct IndexView {
 struct FlagView {
   const uint8_t* data = nullptr;
   int64_t stride = 1;
+  bool on_host = false;
   bool present() const { return data != nullptr; }
   bool at(int64_t i) const { return data == nullptr || data[i * stride] != 0; }
 };

@@ -4,6 +4,7 @@
 #include <thread>
 
 #if KDA_WITH_CUDA
+#include "cuda/host_lists.h"
 #include "cuda/load.h"
 #include "cuda/probe.h"
 #endif
@@ -51,6 +52,15 @@ Capabilities probe_capabilities(int cuda_device) {
   (void)cuda_device;
 #endif
   return found;
+}
+
+int64_t backend_list_bytes(Backend backend, const Problem& problem) {
+#if KDA_WITH_CUDA
+  if (backend == Backend::cuda) return host_list_bytes(problem);
+#else
+  (void)backend, (void)problem;
+#endif
+  return 0;
 }
 
 Status prepare_backend(Backend backend, const Capabilities& capabilities) {

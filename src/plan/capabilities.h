@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/problem.h"
 #include "core/status.h"
-#include "core/types.h"
 
 namespace kda {
 
@@ -34,6 +34,9 @@ std::vector<GpuCode> built_gpu_code();
 
 // cuda_device as in kda_context_options: 0 = the current device, n = device n-1, -1 = do not look for one.
 Capabilities probe_capabilities(int cuda_device);
+
+// Workspace for index lists in host memory, where the backend's kernels cannot read them there.
+int64_t backend_list_bytes(Backend backend, const Problem& problem);
 
 // Loads the backend's kernels on its device, so that no call has to: once a device, when the first plan is made for it.
 Status prepare_backend(Backend backend, const Capabilities& capabilities);

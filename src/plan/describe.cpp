@@ -126,7 +126,7 @@ std::string describe_plan(const kda_plan& plan) {
     json.key("cpu_target").string(plan.choice.backend == Backend::cpu ? cpu_target_name(plan.context->cpu_target) : "");
     json.key("problem");
     describe_problem(plan.problem, json);
-    json.key("workspace_bytes").number(plan.choice.workspace_bytes);
+    json.key("workspace_bytes").number(plan.choice.all_workspace_bytes());
     json.key("record_row_bytes").number(records.row_bytes);
     json.key("operations").object([&] {
       for (int op = 0; op < kOperationCount; ++op) {

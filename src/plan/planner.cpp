@@ -68,6 +68,9 @@ Status choose_on_backend(std::span<const KernelRow> rows, const Request& request
           FixedText<>("max_workspace_bytes = %lld", static_cast<long long>(request.problem.max_workspace_bytes)));
     }
   }
+  // A limit too small for the lists of the largest call leaves room for smaller ones.
+  const int64_t room = request.problem.max_workspace_bytes - choice->list_offset();
+  choice->list_bytes = std::clamp<int64_t>(backend_list_bytes(backend, request.problem), 0, std::max<int64_t>(room, 0));
   return KDA_OK;
 }
 

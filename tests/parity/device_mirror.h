@@ -1,6 +1,7 @@
 // Runs a call on the GPU for tests that think in host tensors: every tensor named by the arguments is copied to device
 // memory (what overlaps on the host overlaps there), the call runs on the copies, and all of it is copied back. Space
-// between the copies is filled and checked, so a stray write is found.
+// between the copies is filled and checked, so a stray write is found. KDA_MIRROR_HOST_LISTS=1 leaves index lists where
+// they are.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -164,8 +165,15 @@ class DeviceMirror {
     return reinterpret_cast<const int64_t*>(data_of(table))[i * (table.strides ? table.strides[0] : 1)];
   }
 
+  // With KDA_MIRROR_HOST_LISTS set, index lists are given as they are: indices, and has_state, the one list of bytes.
+  static bool stays_on_host(const DLTensor& t) {
+    static const bool host_lists = std::getenv("KDA_MIRROR_HOST_LISTS") != nullptr;
+    const bool bytes = t.dtype.code == kDLBool || (t.dtype.code == kDLUInt && t.dtype.bits == 8);
+    return host_lists && (t.dtype.code == kDLInt || (bytes && t.ndim == 1));
+  }
+
   void add(const DLTensor* t, int64_t layers, const kda_layer_addresses* addresses) {
-    if (t == nullptr) return;
+    if (t == nullptr || stays_on_host(*t)) return;
     const int64_t bytes = bytes_of(*t);
     if (bytes == 0) return;
     const bool table = addresses != nullptr && addresses->table != nullptr;
@@ -226,7 +234,7 @@ class DeviceMirror {
   }
 
   const DLTensor* translate(const DLTensor* t) {
-    if (t == nullptr) return nullptr;
+    if (t == nullptr || stays_on_host(*t)) return t;
     DLTensor& copy = tensors_.emplace_back(*t);
     copy.data = bytes_of(*t) == 0 || t->data == nullptr ? nullptr : device_address(data_of(*t));
     copy.byte_offset = 0;
