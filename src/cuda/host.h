@@ -39,6 +39,12 @@ inline bool is_aligned(const StatePool& pool) {
          stride % kPoolAlignment == 0 && pool.layers.stride % kPoolAlignment == 0;
 }
 
+// Four elements of every head of this bf16 tensor are one aligned access.
+inline bool is_aligned_bf16(const TokenView& v) {
+  return v.dtype == DType::bf16 && reinterpret_cast<uintptr_t>(v.data) % 8 == 0 && v.token_stride % 4 == 0 &&
+         v.head_stride % 4 == 0;
+}
+
 // FixedIo<bf16> can read these tensors (see device/access.cuh); block_rows: value rows of a block.
 inline bool is_fixed_bf16(const Problem& p, const TokenInputs& t, int64_t block_rows) {
   const auto aligned = [](const TokenView& v) {

@@ -149,6 +149,7 @@ TEST_F(Cuda, GraphReplaysFollowNewValues) {
       x.records->set(records);
       x.out.set(std::vector<uint16_t>(x.out.count(), 0xffff));
       must(cudaMemset(x.out.data(), 0xff, x.out.count() * 2));
+      ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // the stream does not wait for the default one
       ASSERT_EQ(cudaGraphLaunch(replay, stream), cudaSuccess);
       ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
       const int64_t written = int64_t{cu.back()} * 2 * 128;

@@ -50,6 +50,9 @@ struct Spec {
 
   int64_t channels() const { return 2 * int64_t(form.H) * form.K + int64_t(form.HV) * form.V; }
   bool fast = false;  // numerics of verify and commit
+  // Above 0: plans of so many draft nodes, and calls in the plainest form, which tuned kernels take: compact and
+  // aligned tensors, one state dtype, no node states, no snapshots beside a pending commit.
+  int plain_nodes = 0;
   bool rounds() const { return state == Type::bf16 && !fast; }
   std::string text() const {
     auto name = [](Type t) { return t == Type::f32 ? "fp32" : t == Type::bf16 ? "bf16" : "fp16"; };
@@ -58,7 +61,7 @@ struct Spec {
            " beta=" + std::to_string(int(form.beta)) + " l2norm=" + std::to_string(form.l2norm) + " io=" + name(io) +
            " a=" + name(gate_type) + " b=" + name(beta_type) + " state=" + name(state) + (kv ? " kv" : " vk") +
            " W=" + std::to_string(conv_width) + " conv_state=" + name(conv_state) + (channel_major ? " cw" : " wc") +
-           (fast ? " fast" : "");
+           (fast ? " fast" : "") + (plain_nodes > 0 ? " plain nodes=" + std::to_string(plain_nodes) : "");
   }
 };
 

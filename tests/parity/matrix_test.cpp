@@ -90,6 +90,39 @@ TEST_P(FastMatrix, VerifyPending) {
   run_matrix(GetParam(), check_verify_pending, 14000, true);
 }
 
+// Calls in the form that tuned fast kernels take: their head sizes, bf16 tokens, drafts of 8 and of 16 nodes, few units
+// and many.
+TEST_P(FastMatrix, PlainCalls) {
+  if (GetParam().backend != KDA_BACKEND_CUDA) GTEST_SKIP() << "this backend has no fast verify";
+  uint64_t n = 0;
+  for (judge::Gate gate : {judge::Gate::softplus, judge::Gate::bounded, judge::Gate::precomputed})
+    for (judge::Beta beta : {judge::Beta::sigmoid, judge::Beta::sigmoid2, judge::Beta::none})
+      for (Type state : {Type::f32, Type::bf16})
+        for (const Shape& shape : {Shape{128, 128}, Shape{64, 64}, Shape{128, 256}, Shape{64, 128}})
+          for (int nodes : {8, 16})
+            for (int repeat = scaled(2); repeat > 0; --repeat) {
+              Random r(15000 + n++);
+              Spec spec;
+              turn(r, &spec);
+              spec.form.gate = gate;
+              spec.form.beta = beta;
+              spec.form.l2norm = r.chance(0.8);
+              spec.form.K = shape.K;
+              spec.form.V = shape.V;
+              spec.form.H = r.in(1, 2);
+              spec.form.HV = spec.form.H * r.in(1, 2);
+              spec.io = spec.gate_type = spec.beta_type = Type::bf16;
+              spec.parameter_type = Type::f32;
+              spec.state = state;
+              spec.fast = true;
+              spec.plain_nodes = nodes;
+              SCOPED_TRACE("case " + std::to_string(n) + ": " + spec.text());
+              check_verify_and_commit(GetParam(), spec, r);
+              check_verify_pending(GetParam(), spec, r);
+              if (HasFailure()) return;
+            }
+}
+
 // Conv does not know gates and norms: its own product.
 void run_conv_matrix(const Target& target, Check check, uint64_t seed) {
   uint64_t n = 0;

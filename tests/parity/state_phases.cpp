@@ -14,15 +14,17 @@ struct Pools {
 
   Pools(Random& r, const Spec& spec, Rows* rows, const Layout& layout, Type snapshot_type) {
     const int64_t slots = int64_t(layout.slot_order.size());
-    own = judge::make_pool(spec, spec.state, slots, r.in(0, 9));
+    const bool plain = spec.plain_nodes > 0;
+    const auto gap = [&] { return plain ? 8 * r.in(0, 1) : r.in(0, 9); };
+    own = judge::make_pool(spec, spec.state, slots, gap());
     for (int i = 0; i < rows->count(); ++i)
       if (!rows->null(i) && !rows->fresh(i)) judge::fill_slot(r, spec, own, rows->source(i));
     rows->state = own;
     if (!rows->dst.empty() && r.chance(0.5)) {
-      dst = judge::make_pool(spec, other_type(r), slots, r.in(0, 9));
+      dst = judge::make_pool(spec, plain ? spec.state : other_type(r), slots, gap());
       rows->dst_state = dst;
     }
-    other = judge::make_pool(spec, snapshot_type, 32, r.in(0, 9));
+    other = judge::make_pool(spec, snapshot_type, 32, gap());
     remember();
   }
   void remember() {
@@ -145,14 +147,16 @@ void check_decode(const Target& target, const Spec& spec, Random& r) {
 void check_verify_and_commit(const Target& target, const Spec& spec, Random& r) {
   PlanOptions options;
   options.null_slot0 = r.chance(0.3);
+  if (spec.plain_nodes > 0) options.max_nodes = spec.plain_nodes;
   options.single_root = r.chance(0.3);
   const Plan plan(target, spec, options);
   if (!plan.usable()) return;
   Layout layout;
-  Rows rows =
-      random_rows(r, random_lengths(r, r.in(1, 4), 8), r.in(0, 2), options.null_slot0, Destination::any, &layout);
+  Rows rows = random_rows(r, random_lengths(r, r.in(1, 4), spec.plain_nodes > 0 ? spec.plain_nodes : 8), r.in(0, 2),
+                          options.null_slot0, Destination::any, &layout);
   Pools pools(r, spec, &rows, layout, other_type(r));
-  const TokenTensors t = judge::random_tokens(r, spec, rows.cu.back() + r.in(0, 2), r.chance(0.6));
+  const TokenTensors t =
+      judge::random_tokens(r, spec, rows.cu.back() + r.in(0, 2), spec.plain_nodes == 0 && r.chance(0.6));
   poison_null_rows(rows, t);
   const Draft draft = random_draft(r, rows, t.count, options.max_nodes, options.single_root);
 
@@ -185,7 +189,8 @@ void check_verify_and_commit(const Target& target, const Spec& spec, Random& r) 
   const Tensor node_states_5d = node_states.view(
       {s[0] / options.max_nodes, options.max_nodes, s[1], s[2], s[3]},
       {options.max_nodes * node_states.strides()[0], node_states.strides()[0], s[2] * s[3], s[3], 1}, 0);
-  const bool with_states = r.chance(0.6), with_slots = r.chance(0.6);
+  const bool plain = spec.plain_nodes > 0;
+  const bool with_states = !plain && r.chance(0.6), with_slots = !plain && r.chance(0.6);
   kda_verify_args args{};
   args.struct_size = sizeof(args);
   args.tokens = abi_tokens(spec, t);
@@ -262,11 +267,14 @@ void check_verify_and_commit(const Target& target, const Spec& spec, Random& r) 
 void check_verify_pending(const Target& target, const Spec& spec, Random& r) {
   PlanOptions options;
   options.null_slot0 = r.chance(0.3);
+  const bool plain = spec.plain_nodes > 0;
+  if (plain) options.max_nodes = spec.plain_nodes;
+  const int longest = plain ? spec.plain_nodes : 6;
   const Plan plan(target, spec, options);
   if (!plan.usable()) return;
   Layout layout;
   Rows rows =
-      random_rows(r, random_lengths(r, r.in(1, 4), 6), r.in(0, 2), options.null_slot0, Destination::any, &layout);
+      random_rows(r, random_lengths(r, r.in(1, 4), longest), r.in(0, 2), options.null_slot0, Destination::any, &layout);
   Pools pools(r, spec, &rows, layout, other_type(r));
   const int n = rows.count();
   const Tensor records = plan.records(2 * n, r.in(0, 2));
@@ -278,7 +286,7 @@ void check_verify_pending(const Target& target, const Spec& spec, Random& r) {
   read.dst.clear();
   read.dst_state = Tensor();
   read.pack(r);
-  const TokenTensors t1 = judge::random_tokens(r, spec, rows.cu.back());
+  const TokenTensors t1 = judge::random_tokens(r, spec, rows.cu.back(), !plain);
   poison_null_rows(rows, t1);
   const Draft draft1 = random_draft(r, rows, t1.count, options.max_nodes, false);
   kda_verify_args args{};
@@ -294,17 +302,20 @@ void check_verify_pending(const Target& target, const Spec& spec, Random& r) {
   for (int64_t& row : pending_rows)
     if (r.chance(0.1)) row = -1;
   const Tensor tips_t = index_list(r, tips), pending_rows_t = index_list(r, pending_rows);
-  const Snapshots snapshots = random_snapshots(
-      r, rows, layout, 0,
-      [&](int row) {
-        const bool none = pending_rows[size_t(row)] < 0;
-        return none ? std::vector<int64_t>() : accepted(draft1.parents[size_t(row)], tips[size_t(row)]);
-      },
-      pools.own, pools.other);
+  Snapshots snapshots;
+  if (!plain) {
+    snapshots = random_snapshots(
+        r, rows, layout, 0,
+        [&](int row) {
+          const bool none = pending_rows[size_t(row)] < 0;
+          return none ? std::vector<int64_t>() : accepted(draft1.parents[size_t(row)], tips[size_t(row)]);
+        },
+        pools.own, pools.other);
+  }
   Rows next = rows;
-  next.cu = cut(random_lengths(r, n, 6), r.in(0, 2));
+  next.cu = cut(random_lengths(r, n, longest), r.in(0, 2));
   next.pack(r);
-  const TokenTensors t2 = judge::random_tokens(r, spec, next.cu.back() + r.in(0, 2));
+  const TokenTensors t2 = judge::random_tokens(r, spec, next.cu.back() + r.in(0, 2), !plain);
   poison_null_rows(next, t2);
   const Draft draft2 = random_draft(r, next, t2.count, options.max_nodes, false);
   args.tokens = abi_tokens(spec, t2);

@@ -19,28 +19,42 @@ struct RowTarget {
   bool in_place = false;  // dst is the slot itself
 };
 
-// Slot n's meaning after the null rule; adds KDA_DEVICE_* bits.
+// Row n's values in the index tensors. Apart from their interpretation, so that all loads can be in flight at once.
+struct RowIndices {
+  int64_t slot = 0, dst_slot = 0;
+  bool has_state = true;
+};
+__device__ inline RowIndices load_row_indices(const Rows& rows, int64_t n) {
+  RowIndices r;
+  if (present(rows.slots)) {
+    r.slot = index_at(rows.slots, n);
+    r.has_state = flag_at(rows.has_state, n);
+  }
+  if (present(rows.dst_slots)) r.dst_slot = index_at(rows.dst_slots, n);
+  return r;
+}
+
+// Their meaning after the null rule; adds KDA_DEVICE_* bits.
 template <class Pool>
-__device__ inline RowTarget resolve_target(const Rows& rows, const Pool& state, const Pool& dst, bool null_slot0,
-                                           int64_t n, uint32_t& bits) {
+__device__ inline RowTarget resolve_target(const RowIndices& row, const Rows& rows, const Pool& state, const Pool& dst,
+                                           bool null_slot0, uint32_t& bits) {
   RowTarget t;
   if (present(rows.slots)) {
-    const int64_t slot = index_at(rows.slots, n);
-    if (slot < 0 || (null_slot0 && slot == 0)) {
+    if (row.slot < 0 || (null_slot0 && row.slot == 0)) {
       t.null = true;
       return t;
     }
-    if (slot >= state.slots) {
+    if (row.slot >= state.slots) {
       bits |= KDA_DEVICE_BAD_SLOT;
       t.null = true;
       return t;
     }
-    t.slot = flag_at(rows.has_state, n) ? slot : -1;
-    t.dst = slot;
+    t.slot = row.has_state ? row.slot : -1;
+    t.dst = row.slot;
     t.in_place = true;
   }
   if (present(rows.dst_slots)) {
-    const int64_t slot = index_at(rows.dst_slots, n);
+    const int64_t slot = row.dst_slot;
     const bool own = same_pool(dst, state);
     t.in_place = own && t.dst == slot;
     t.dst = slot;
@@ -52,6 +66,11 @@ __device__ inline RowTarget resolve_target(const Rows& rows, const Pool& state, 
     }
   }
   return t;
+}
+template <class Pool>
+__device__ inline RowTarget resolve_target(const Rows& rows, const Pool& state, const Pool& dst, bool null_slot0,
+                                           int64_t n, uint32_t& bits) {
+  return resolve_target(load_row_indices(rows, n), rows, state, dst, null_slot0, bits);
 }
 
 struct RowRange {

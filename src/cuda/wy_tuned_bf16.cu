@@ -1,0 +1,9 @@
+#include "cuda/wy.h"
+
+namespace kda::cuda {
+
+bool launch_wy_tuned_bf16(const Problem& p, WyArgs& args, const Execution& execution, Status& status) {
+  return launch_wy_tuned<__nv_bfloat16>(p, args, execution, status);
+}
+
+}  // namespace kda::cuda
