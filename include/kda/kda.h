@@ -259,9 +259,9 @@ typedef struct kda_tokens {
 } kda_tokens;
 
 /* Which rows, from and to which slots. Index tensors are int32 or int64, any stride, in host memory or, with the CUDA
- * backend, in the memory of the plan's device as well. On CUDA, lists in host memory are read during the call (a captured
- * graph keeps their values) and need the workspace of kda_plan_info; their values are checked before the launch where all
- * lists of the call are in host memory, else by the kernels. */
+ * backend, in the memory of the plan's device as well. On CUDA, lists in host memory are read during the call (a
+ * captured graph keeps their values) and need the workspace of kda_plan_info; their values are checked before the
+ * launch where all lists of the call are in host memory, else by the kernels. */
 typedef struct kda_rows {
   const DLTensor* cu_seqlens; /* [N+1]; NULL in decode: token n is row n */
   const DLTensor* slots;      /* [N]; NULL = all rows fresh, no pool is read */
