@@ -19,6 +19,10 @@ io::Result<ContextPointer> open_context(int threads, const std::string& target, 
   options.threads = threads;
   options.cpu_target = target.empty() ? nullptr : target.c_str();
   options.cuda_device = with_cuda ? 0 : -1;
+  return open_context(options);
+}
+
+io::Result<ContextPointer> open_context(const kda_context_options& options) {
   kda_context* context = nullptr;
   kda_error error = empty_error();
   const kda_status status = kda_context_create(&options, &context, &error);

@@ -16,6 +16,7 @@ struct ContextDeleter {
 using ContextPointer = std::unique_ptr<kda_context, ContextDeleter>;
 
 // threads: 0 = one per core. target: "" = the best SIMD target. with_cuda: false probes no GPU.
+io::Result<ContextPointer> open_context(const kda_context_options& options);
 io::Result<ContextPointer> open_context(int threads, const std::string& target, bool with_cuda);
 
 // kda_context_describe as text.

@@ -126,6 +126,10 @@ typedef struct kda_context_options {
   int32_t cuda_device;           /* 0 = the current device, n = device n-1, -1 = no CUDA */
   kda_parallel_for parallel_for; /* the caller's thread pool instead of an own one; may be NULL */
   void* parallel_for_user;
+  /* A GPU to plan for that need not be here: its compute capability times 10 (90 = H100 and H200), 0 = the machine's
+   * own. Such a context makes plans with every CUDA kernel, whether or not this build has their code; calls of plans on
+   * the CUDA backend are refused with KDA_E_BACKEND. Not together with a cuda_device. */
+  int32_t described_gpu;
 } kda_context_options;
 
 /* Probes the machine. Environment read here and nowhere else: KDA_CAPTURE=DIR, KDA_CAPTURE_CALLS=N (default 16),

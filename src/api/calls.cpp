@@ -64,6 +64,9 @@ Status run_call(const kda_plan* plan, const Args* caller, const char* args_name,
     if (kernel == nullptr) {
       return sink.failf(KDA_E_NOT_PLANNED, "%s", "an operation of kda_problem.operations", name_of(operation));
     }
+    if (plan->choice.backend == Backend::cuda && plan->context->capabilities.gpu_is_described) {
+      return sink.fail(KDA_E_BACKEND, "a call of a plan for a described GPU", "calls of plans whose GPU is here");
+    }
     Call call(*plan, sink);
     Launch launch;
     KDA_TRY(build(call, operation, args, &launch));

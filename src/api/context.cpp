@@ -75,8 +75,18 @@ Status create_context(const kda_context_options* caller, kda_context** out, cons
     return sink.failf(KDA_E_CUDA_DEVICE, "cuda_device = %d", "-1 (no CUDA), 0 (the current device) or n (device n-1)",
                       options.cuda_device);
   }
+  constexpr int kLeastCapability = 10, kMostCapability = 999;
+  const bool described = options.described_gpu != 0;
+  if (described && (options.described_gpu < kLeastCapability || options.described_gpu > kMostCapability)) {
+    return sink.failf(KDA_E_CUDA_DEVICE, "described_gpu = %d", "a compute capability times 10, such as 90; 0 = none",
+                      options.described_gpu);
+  }
+  if (described && options.cuda_device != 0) {
+    return sink.failf(KDA_E_CUDA_DEVICE, "described_gpu = %d with cuda_device = %d", "one of them",
+                      options.described_gpu, options.cuda_device);
+  }
   auto context = std::make_unique<kda_context>();
-  context->capabilities = probe_capabilities(options.cuda_device);
+  context->capabilities = probe_capabilities(options.cuda_device, options.described_gpu);
   if (options.cuda_device > 0 && context->capabilities.gpu == 0) {
     return sink.failf(KDA_E_CUDA_DEVICE, "cuda_device = %d (device %d)", context->capabilities.missing(Backend::cuda),
                       options.cuda_device, options.cuda_device - 1);

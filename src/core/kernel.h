@@ -79,6 +79,10 @@ struct KernelRow {
   int priority = 0;                       // higher is tried first
   WorkspaceFunction workspace = nullptr;  // bytes for this problem; null = 0
   const char* summary = "";               // one phrase for `kda info`
+
+  bool is_built() const {
+    return std::visit([](auto function) { return function != nullptr; }, run);
+  }
 };
 
 }  // namespace kda

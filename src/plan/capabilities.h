@@ -19,7 +19,8 @@ struct Capabilities {
   bool cuda_built = false;
   int gpu = 0;  // compute capability times 10 (90 = Hopper) of the context's device; 0 = no usable GPU
   int gpu_device = -1;
-  bool gpu_has_code = false;  // the build has machine code for it
+  bool gpu_has_code = false;      // the build has machine code for it
+  bool gpu_is_described = false;  // by the caller; plans are made for it, calls refused
 
   // Null if the backend can run, else why not.
   const char* missing(Backend backend) const;
@@ -32,8 +33,8 @@ struct GpuCode {
 };
 std::vector<GpuCode> built_gpu_code();
 
-// cuda_device as in kda_context_options: 0 = the current device, n = device n-1, -1 = do not look for one.
-Capabilities probe_capabilities(int cuda_device);
+// As in kda_context_options. cuda_device: 0 = the current device, n = device n-1, -1 = do not look for one.
+Capabilities probe_capabilities(int cuda_device, int described_gpu);
 
 // Workspace for index lists in host memory, where the backend's kernels cannot read them there.
 int64_t backend_list_bytes(Backend backend, const Problem& problem);

@@ -102,6 +102,7 @@ std::string describe_context(const kda_context& context) {
     });
     json.key("kernels").array([&] {
       for (const KernelRow& row : kernel_registry()) {
+        if (!row.is_built()) continue;
         json.object([&] {
           json.key("name").string(row.name);
           json.key("backend").string(name_of(row.backend));

@@ -3,26 +3,43 @@
 #include <iterator>
 
 namespace kda {
-namespace {
 
 #ifndef KDA_KERNEL_FUNCTION  // a test build puts faulty kernels here (tests/planted)
 #define KDA_KERNEL_FUNCTION(op, kernel) &kernel
 #endif
 
+namespace {
+
+// Kernels that this build has no code for are rows too, without a function: a plan can be made for a GPU that is only
+// described. What their workspaces would be is not known.
+#if !KDA_WITH_CUDA
+#define KDA_KERNEL(...)
+#define KDA_WORKSPACE(name) \
+  int64_t name(const Problem&) { return 0; }
+#include "cuda/cuda_kernels.def"
+#undef KDA_KERNEL
+#undef KDA_WORKSPACE
+#endif
+
 #define KDA_WORKSPACE(name)
-#define KDA_KERNEL(kernel, op, ...)                                                                       \
-  KernelRow{.name = #kernel,                                                                              \
-            .backend = KDA_ROW_BACKEND,                                                                   \
-            .operation = Operation::op,                                                                   \
-            .run = static_cast<KernelFunction<LaunchOf<Operation::op>>>(KDA_KERNEL_FUNCTION(op, kernel)), \
+#define KDA_KERNEL(kernel, op, ...)                                                                    \
+  KernelRow{.name = #kernel,                                                                           \
+            .backend = KDA_ROW_BACKEND,                                                                \
+            .operation = Operation::op,                                                                \
+            .run = static_cast<KernelFunction<LaunchOf<Operation::op>>>(KDA_ROW_FUNCTION(op, kernel)), \
             __VA_ARGS__},
 
 constexpr KernelRow kRows[] = {
-#if KDA_WITH_CUDA
 #define KDA_ROW_BACKEND Backend::cuda
+#if KDA_WITH_CUDA
+#define KDA_ROW_FUNCTION KDA_KERNEL_FUNCTION
+#else
+#define KDA_ROW_FUNCTION(op, kernel) nullptr
+#endif
 #include "cuda/cuda_kernels.def"
 #undef KDA_ROW_BACKEND
-#endif
+#undef KDA_ROW_FUNCTION
+#define KDA_ROW_FUNCTION KDA_KERNEL_FUNCTION
 #define KDA_ROW_BACKEND Backend::cpu
 #include "cpu/cpu_kernels.def"
 #undef KDA_ROW_BACKEND

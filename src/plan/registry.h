@@ -14,7 +14,8 @@
 
 namespace kda {
 
-// Every row, in the order the planner considers them within one priority.
+// Every row, those of kernels that this build has no code for included (their `run` is null), in the order the planner
+// considers them within one priority.
 std::span<const KernelRow> kernel_registry();
 
 // The row of that operation and name, or null.

@@ -1,0 +1,66 @@
+#include "cli/plan/question.h"
+
+#include <algorithm>
+
+#include "cli/context.h"
+
+namespace kda::cli::plan {
+namespace {
+
+// Draft nodes as SGLang counts them: a chain of S steps has S + 1 nodes whatever is asked; a tree as many as asked, but
+// no more than its levels hold.
+int draft_nodes(const Options& options, int topk, int steps) {
+  const int64_t most = topk == 1 ? steps + 1 : 1 + topk + int64_t{steps - 1} * topk * topk;
+  if (topk == 1) return static_cast<int>(most);
+  const int64_t wanted = options.draft_tokens > 0 ? options.draft_tokens : int64_t{topk} * steps + 1;
+  return static_cast<int>(std::min(wanted, most));
+}
+
+}  // namespace
+
+io::Result<Question> read_question(const Options& options, const doctor::Doctor& lookup, const doctor::Gpu& gpu) {
+  doctor::Scope scope;
+  lookup.add_model_facts(lookup.find_config(options.model, options.model_config), scope);
+  const auto fact = [&](const char* name) { return scope.get(std::string("model.") + name); };
+  const auto number = [&](const char* name, int64_t otherwise) {
+    const doctor::Json value = fact(name);
+    return value.is_number() ? value.get<int64_t>() : otherwise;
+  };
+  const int64_t heads = number("heads", 1), value_heads = number("value_heads", heads);
+  if (heads % options.tensor_parallel != 0 || value_heads % options.tensor_parallel != 0) {
+    return io::Error{std::to_string(heads) + " heads do not divide over " + std::to_string(options.tensor_parallel) +
+                     " ranks; way out: a --tensor-parallel that divides the heads"};
+  }
+  Question question;
+  question.speculation = options.topk > 0 || options.steps > 0 || options.draft_tokens > 0;
+  const int topk = std::max(1, options.topk), steps = std::max(1, options.steps);
+  if (question.speculation) {
+    question.nodes = draft_nodes(options, topk, steps);
+    question.path = std::min(question.nodes, steps + 1);
+  }
+  question.prompt_tokens_per_row = static_cast<double>(options.prompt_tokens) / options.rows;
+  if (gpu.facts.value("vendor", "") == "nvidia" && !options.gpu.empty()) {
+    question.described_gpu = 10 * gpu.facts.value("major", 0) + gpu.facts.value("minor", 0);
+  }
+  question.no_gpu = !options.gpu.empty() && question.described_gpu == 0;
+
+  kda_problem& problem = question.problem;
+  problem.struct_size = sizeof problem;
+  problem.backend = options.backend == "auto" ? KDA_BACKEND_AUTO : backend_from_name(options.backend);
+  problem.layers = static_cast<int32_t>(std::max<int64_t>(1, number("kda_layers", 1)));
+  problem.max_rows = options.rows;
+  problem.max_tokens = std::max<int64_t>(options.prompt_tokens, static_cast<int64_t>(options.rows) * question.nodes);
+  problem.max_nodes = question.nodes;
+  problem.heads = static_cast<int32_t>(heads / options.tensor_parallel);
+  problem.value_heads = static_cast<int32_t>(value_heads / options.tensor_parallel);
+  problem.key_dim = static_cast<int32_t>(number("head_dim", 128));
+  problem.value_dim = static_cast<int32_t>(number("value_head_dim", problem.key_dim));
+  problem.conv_width = static_cast<int32_t>(number("conv_width", 4));
+  problem.state_dtype = options.state_dtype == "bf16" ? KDA_BF16 : KDA_FP32;
+  problem.gate = fact("gate_lower_bound").is_number() ? KDA_GATE_BOUNDED : KDA_GATE_SOFTPLUS;
+  problem.extend_numerics = problem.verify_numerics = numerics_from_name(options.numerics);
+  problem.kernels = options.kernels.empty() ? nullptr : options.kernels.c_str();
+  return question;
+}
+
+}  // namespace kda::cli::plan
