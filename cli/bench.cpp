@@ -11,6 +11,7 @@
 #include "cli/bench/machine.h"
 #include "cli/bench/workload.h"
 #include "cli/command.h"
+#include "cli/context.h"
 
 namespace kda::cli {
 namespace {
@@ -156,6 +157,14 @@ int run_bench(const Options& options, const Call& call) {
       return call.fail(options.compare + " is not the JSON of an earlier kda bench", "kda bench --json > FILE");
     }
   }
+  const std::vector<Spec> all = cases(options.dim);
+  const auto wanted = [&](const Spec& spec) { return spec.name.find(options.filter) != std::string::npos; };
+  if (std::none_of(all.begin(), all.end(), wanted)) {
+    std::string names;
+    for (const Spec& spec : all) names += (names.empty() ? "" : ", ") + spec.name;
+    return call.fail("--filter '" + options.filter + "' is in no case's name", "one of " + names);
+  }
+  if (has_gpu()) call.note("timing the cpu backend; kda_cuda_bench times the GPU's kernels (docs/gpu.md)");
   try {
     kda_context_options context_options = args<kda_context_options>();
     const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -175,8 +184,8 @@ int run_bench(const Options& options, const Call& call) {
                    {"dim", options.dim},
                    {"cases", Json::array()}};
     int exit_code = kDone;
-    for (const Spec& spec : cases(options.dim)) {
-      if (spec.name.find(options.filter) == std::string::npos) continue;
+    for (const Spec& spec : all) {
+      if (!wanted(spec)) continue;
       call.note(spec.name);
       const std::string wrong = check(context, spec);
       if (wrong.empty()) {
@@ -203,18 +212,18 @@ Action add_bench(CLI::App& command) {
   auto options = std::make_shared<Options>();
   constexpr int kMaxThreads = 1024, kMaxDim = 256, kMaxMegabytes = 1 << 16;
   command.add_option("--threads", options->threads, "Threads, 0 = one per core; default 1")
-      ->check(CLI::Range(0, kMaxThreads))
+      ->check(number_between(0, kMaxThreads))
       ->option_text("N");
   command.add_option("--target", options->target, "SIMD target (see kda info); default: the best")->option_text("NAME");
   command.add_option("--filter", options->filter, "Only cases whose name contains TEXT")->option_text("TEXT");
   command.add_option("--dim", options->dim, "Head size K = V; default 128")
-      ->check(CLI::Range(1, kMaxDim))
+      ->check(number_between(1, kMaxDim))
       ->option_text("D");
   command.add_option("--seconds", options->seconds, "Least seconds a case; default 0.4")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(number_between(0.0, 3600.0))
       ->option_text("S");
   command.add_option("--cold-mb", options->cold_megabytes, "Memory that cold cases rotate through; default 512")
-      ->check(CLI::Range(1, kMaxMegabytes))
+      ->check(number_between(1, kMaxMegabytes))
       ->option_text("MB");
   command.add_option("--compare", options->compare, "Show the speed against the JSON of an earlier run")
       ->option_text("FILE");

@@ -8,11 +8,14 @@
 //   }
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace kda::cli {
 
@@ -22,6 +25,19 @@ enum ExitCode : int {
   kAnswerIsNo = 1,  // it ran, and the answer is no: a comparison failed, a search found nothing
   kWrongUse = 2,    // bad options or bad files, or something this machine or build cannot do
 };
+
+// An option's check: a number of type T from `least` to `most`. What is not a number is said to be none.
+template <class T>
+CLI::Validator number_between(T least, T most) {
+  const std::string range = fmt::format("a {}number from {} to {}", std::is_integral_v<T> ? "whole " : "", least, most);
+  CLI::Validator check;
+  check.operation([=](std::string& text) {
+    T value{};
+    const bool inside = CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
+    return inside ? std::string() : fmt::format("expected {}, found '{}'", range, text);
+  });
+  return check;
+}
 
 // What the program knows of one invocation.
 struct Call {

@@ -1,5 +1,7 @@
 #include "cli/context.h"
 
+#include <nlohmann/json.hpp>
+
 namespace kda::cli {
 
 kda_error empty_error() {
@@ -40,6 +42,14 @@ io::Result<std::string> describe_context(const kda_context* context) {
   return text;
 }
 
+bool has_gpu() {
+  const io::Result<ContextPointer> context = open_context(1, "", /*with_cuda=*/true);
+  if (!context) return false;
+  const io::Result<std::string> text = describe_context(context->get());
+  const auto machine = text ? nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false) : nlohmann::json();
+  return machine.is_object() && machine.value("gpu", 0) != 0;
+}
+
 int backend_from_name(const std::string& name) {
   for (const int backend : {KDA_BACKEND_REFERENCE, KDA_BACKEND_CPU, KDA_BACKEND_CUDA}) {
     if (name == backend_name(backend)) return backend;
@@ -67,7 +77,7 @@ const char* numerics_name(int numerics) { return numerics == KDA_FAST ? "fast" :
 void add_threads_option(CLI::App& command, int& threads) {
   constexpr int kMaxThreads = 1024;
   command.add_option("--threads", threads, "Threads of the cpu backend, 0 = one per core")
-      ->check(CLI::Range(0, kMaxThreads))
+      ->check(number_between(0, kMaxThreads))
       ->option_text("N");
 }
 

@@ -22,6 +22,9 @@ io::Result<ContextPointer> open_context(int threads, const std::string& target, 
 // kda_context_describe as text.
 io::Result<std::string> describe_context(const kda_context* context);
 
+// The CUDA backend is built and finds a GPU.
+bool has_gpu();
+
 // The one-line text of a refusal: the library's message, or the catalogue's when it left none.
 std::string refusal(const kda_error& error, kda_status status);
 kda_error empty_error();

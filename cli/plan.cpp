@@ -78,23 +78,23 @@ Action add_plan(CLI::App& command) {
       "--gpu", options->gpu,
       "GPU to plan for: h200, a100, b200, ..., sm_90, or cpu; it need not be here. Default: this machine");
   command.add_option("--tensor-parallel", options->tensor_parallel, "Ranks that share the heads")
-      ->check(CLI::Range(1, 1024));
+      ->check(number_between(1, 1024));
   command.add_option("--state-dtype", options->state_dtype, "fp32 (default) or bf16")
       ->check(CLI::IsMember({"fp32", "bf16"}));
-  command.add_option("--batch", options->rows, "Sequences a call")->check(CLI::Range(1, 1 << 20));
+  command.add_option("--batch", options->rows, "Sequences a call")->check(number_between(1, 1 << 20));
   command.add_option("--prompt-tokens", options->prompt_tokens, "Tokens of one extend call, over all its sequences")
-      ->check(CLI::Range(1, 1 << 24));
-  command.add_option("--speculative-num-steps", options->steps, "Depth of the draft")->check(CLI::Range(0, 64));
-  command.add_option("--speculative-eagle-topk", options->topk, "Branches; 1 = a chain")->check(CLI::Range(0, 64));
+      ->check(number_between(1, 1 << 24));
+  command.add_option("--speculative-num-steps", options->steps, "Depth of the draft")->check(number_between(0, 64));
+  command.add_option("--speculative-eagle-topk", options->topk, "Branches; 1 = a chain")->check(number_between(0, 64));
   command.add_option("--speculative-num-draft-tokens", options->draft_tokens, "Nodes of the draft, root included")
-      ->check(CLI::Range(0, 1024));
+      ->check(number_between(0, 1024));
   command.add_option("--backend", options->backend, "auto (default), reference, cpu or cuda")
       ->check(CLI::IsMember({"auto", "reference", "cpu", "cuda"}));
   command.add_option("--numerics", options->numerics, "exact (default) or fast, of extend and verify")
       ->check(CLI::IsMember({"exact", "fast"}));
   command.add_option("--kernels", options->kernels, "Forced kernels, e.g. decode=NAME; what cannot run is refused");
   command.add_option("--memory-gib", options->memory_gib, "Memory for sequences, after the weights")
-      ->check(CLI::PositiveNumber);
+      ->check(number_between(1e-6, 1e9));
   add_threads_option(command, options->threads);
   return [options](const Call& call) { return run_plan(*options, call); };
 }

@@ -58,7 +58,7 @@ int parse_and_run(int argc, const char* const* argv) {
     // CLI11 looks for what is missing before what is too much; a mistyped option explains both.
     const std::vector<std::string> unknown = (command != nullptr ? command : &program)->remaining();
     std::string text = error.what();
-    if (!unknown.empty()) {
+    if (!unknown.empty() && unknown.front() != "--") {
       text = fmt::format("unknown {} '{}'",
                          unknown.front().rfind('-', 0) == 0 ? "option"
                          : command != nullptr               ? "argument"

@@ -204,6 +204,12 @@ int run_replay(const Options& options, const Call& call) {
     cases.push_back(std::move(*prepared));
   }
 
+  // Nobody named a backend, and there was a choice.
+  const bool chosen_here = options.backend.empty() && std::any_of(cases.begin(), cases.end(), [](const Prepared& one) {
+                             return one.replay.backend < 0;
+                           });
+  if (chosen_here && has_gpu()) call.note("no --backend given: running on cpu; --backend cuda runs on the GPU");
+
   Json files = Json::array();
   size_t passed = 0;
   for (const Prepared& prepared : cases) {

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <set>
 
+#include "command_line.h"
+
 namespace kda::doctor {
 
 namespace {
@@ -111,7 +113,9 @@ Catalogue::Catalogue(const Resources& resources) {
 }
 
 const Json* Catalogue::find(std::string_view code) const {
-  const std::string wanted = simplify(code);
+  std::string wanted = simplify(code);
+  const bool is_number = wanted.size() == 4 && wanted.find_first_not_of("0123456789") == std::string::npos;
+  if (is_number) wanted = "kda-" + wanted;
   for (const Json& record : records_)
     if (simplify(record.at("id").get<std::string>()) == wanted || simplify(record.value("error_class", "")) == wanted)
       if (simplify(record.at("id").get<std::string>()) == wanted || wanted.rfind("kda_e_", 0) == 0) return &record;
@@ -153,7 +157,15 @@ std::vector<Match> Catalogue::search(std::string_view query) const {
     };
     if (!is_word(end) && (found == 0 || !is_word(found - 1))) matches.push_back({&record, 1e6, true});
   }
-  if (matches.empty()) {  // a message that was cut or reworded: compare words
+  if (matches.empty() && text.find(' ') == std::string::npos) {  // one word: a mistyped code
+    for (const Json& record : records_) {
+      const std::string id = simplify(record.at("id").get<std::string>());
+      const size_t distance = edit_distance(text, id);
+      const bool is_near = distance <= std::max<size_t>(1, id.size() / 4);
+      if (is_near) matches.push_back({&record, 1.0 / static_cast<double>(1 + distance), false});
+    }
+  }
+  if (matches.empty() && text.find(' ') != std::string::npos) {  // a message that was cut or reworded: compare words
     const std::vector<std::string> list = words_of(text);
     const std::set<std::string> words(list.begin(), list.end());
     std::vector<double> similar(records_.size(), 0);

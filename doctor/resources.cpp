@@ -22,6 +22,15 @@ std::optional<std::string> read_file(const std::string& path, size_t limit) {
   return text;
 }
 
+Resources::Resources(std::string folder) : folder_(std::move(folder)) {
+  if (folder_.empty()) return;
+  std::error_code error;
+  if (!fs::is_directory(folder_, error)) throw DataError(folder_ + ": expected a folder for --data, found none");
+  if (!fs::is_directory(folder_ + "/engines", error) && !fs::is_directory(folder_ + "/data", error)) {
+    throw DataError(folder_ + ": expected engines/ or data/ in the folder for --data, found neither");
+  }
+}
+
 std::string Resources::text(std::string_view name) const {
   if (!folder_.empty()) {
     if (auto text = read_file(folder_ + "/" + std::string(name))) return *text;

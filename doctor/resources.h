@@ -20,7 +20,8 @@ class DataError : public std::runtime_error {
 class Resources {
  public:
   // Embedded data only, or with files of `folder` in front of the embedded ones of the same name.
-  explicit Resources(std::string folder = {}) : folder_(std::move(folder)) {}
+  // Throws DataError if the folder holds none of them.
+  explicit Resources(std::string folder = {});
 
   // Contents of "engines/sglang.json" or "data/gpus.json" and the like; throws DataError.
   std::string text(std::string_view name) const;

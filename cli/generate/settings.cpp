@@ -144,7 +144,7 @@ void add_generate_options(CLI::App& command, GenerateArguments& arguments) {
       ->option_text("FILE")
       ->excludes(prompt);
   command.add_option("--max-new-tokens", arguments.max_new_tokens, "Most tokens to generate (default 128)")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 32))
+      ->check(number_between(int64_t{0}, int64_t{1} << 32))
       ->option_text("N");
   command.add_option("--temperature", arguments.sampler.temperature, "0 (default) takes the most likely token")
       ->option_text("T");
