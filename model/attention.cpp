@@ -23,7 +23,7 @@ void score_rows(const Attention& a, const float* queries, int64_t rows, const in
     const int64_t block = std::min<int64_t>(4, count - i);
     for (int64_t c = 0; c < 4; ++c) {
       const int64_t at = i + std::min(c, block - 1);
-      keys[c] = a.cache + (indices == nullptr ? at : indices[at]) * a.width;
+      keys[c] = a.cache + (indices == nullptr ? at : indices[at]) * a.cache_stride;
     }
     for (int64_t row = 0; row < rows; row += kMaxRowBlock) {
       dot_rows(std::min<int64_t>(kMaxRowBlock, rows - row), queries + row * a.width, a.width, keys, block, a.width,
@@ -51,7 +51,7 @@ HWY_INLINE void add_values(const Attention& a, const float* weights, int64_t str
       }
     }
     for (int64_t i = 0; i < count; ++i) {
-      const float* value = a.cache + (indices == nullptr ? i : indices[i]) * a.width + j;
+      const float* value = a.cache + (indices == nullptr ? i : indices[i]) * a.cache_stride + a.value_offset + j;
       if (!whole) {
         std::copy(value, value + live, padded);
         value = padded;

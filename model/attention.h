@@ -1,5 +1,6 @@
 // MLA attention in absorbed form over a cache of compressed rows: every query head sees the same keys, which are the
-// cache rows themselves, and its values are the rows' first value_width entries.
+// cache rows themselves, and its values are the rows' first value_width entries. (A head of plain attention is the same
+// with values beside the keys: value_offset.)
 //
 // Order: scores, softmax and the weighted sum run over the visible rows by their position in the sequence, never by
 // where a row lies in the cache. A draft node's ancestors lie scattered behind the committed rows; they are visited by
@@ -28,6 +29,8 @@ struct Attention {
   std::span<const int32_t> path;
   std::span<const int32_t> path_begin;  // [rows + 1]
   float* out = nullptr;                 // [rows, heads, value_width]
+  int64_t cache_stride = width;         // from one cache row to the next
+  int64_t value_offset = 0;             // where a cache row's values begin
 };
 
 void run_attention(const Threads& threads, const Attention& attention);

@@ -151,20 +151,16 @@ void Session::Impl::mla_layer(const MlaWeights& w, int layer, int64_t rows) {
   const Product from_x[] = {{x, hidden, rows, w.q, q, heads * query}, {x, hidden, rows, w.kv_a, fresh, width}};
   run_products(m.threads, from_x);
 
-  // Keys are never expanded: each head's key matrix is applied to the query instead. Its rows of kv_b are [keys,
-  // values].
-  static thread_local std::vector<TransposedProduct> to_latent;  // no allocation a token
-  static thread_local std::vector<Product> to_values;
+  // Keys are never expanded: each head's key matrix is applied to the query instead.
+  static thread_local std::vector<Product> to_latent, to_values;  // no allocation a token
   to_latent.clear();
   to_values.clear();
   for (int64_t h = 0; h < heads; ++h) {
-    const int64_t first = h * (nope + value);
-    to_latent.push_back(
-        {q + h * query, heads * query, rows, w.kv_b.slice(first, nope), queries + h * width, heads * width});
-    to_values.push_back(
-        {latent + h * lora, heads * lora, rows, w.kv_b.slice(first + nope, value), out + h * value, heads * value});
+    const auto head = static_cast<size_t>(h);
+    to_latent.push_back({q + h * query, heads * query, rows, w.keys[head], queries + h * width, heads * width});
+    to_values.push_back({latent + h * lora, heads * lora, rows, w.values[head], out + h * value, heads * value});
   }
-  run_transposed_products(m.threads, to_latent);
+  run_products(m.threads, to_latent);
   for_rows(m.threads, rows, [&](int64_t r) {
     rms_norm(fresh + r * width, w.kv_a_norm.data(), lora, static_cast<float>(c.rms_norm_eps), fresh + r * width);
     for (int64_t h = 0; h < heads; ++h) {

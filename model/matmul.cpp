@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "model/panels.h"
 #include "model/scratch.h"
 #include "model/simd_targets.h"
 
@@ -10,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "model/matmul.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "model/panel_product-inl.h"
 #include "model/product-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -71,6 +73,9 @@ void many_rows(const Product& p, int64_t first, int64_t end) {
 
 // Outputs [first, end) of a product.
 void product_part(const Product& p, int64_t first, int64_t end) {
+  if (p.weights.panels != nullptr) {
+    return p.weights.bf16 ? panel_product<uint16_t>(p, first, end) : panel_product<float>(p, first, end);
+  }
   if (!p.weights.bf16) return few_rows<float>(p, first, end);
   if (p.rows <= kMaxRowBlock) return few_rows<hwy::bfloat16_t>(p, first, end);
   many_rows<hwy::bfloat16_t>(p, first, end);
@@ -114,11 +119,12 @@ namespace {
 // A piece of work is a block of outputs of about this many weights: small enough to spread one decoded token's products
 // over threads, large enough that taking a piece costs nothing beside it.
 constexpr int64_t kPieceWeights = 16 * 1024;
-constexpr int64_t kOutputsAPiece = 8;  // multiples of this keep the kernel's blocks whole
+// Multiples of these keep the kernels' blocks whole.
+constexpr int64_t kOutputsAPiece = 8, kPackedOutputsAPiece = 4 * kPanelOutputs;
 
 int64_t outputs_a_piece(const Matrix& weights) {
-  const int64_t outputs = kPieceWeights / std::max<int64_t>(weights.inputs, 1) / kOutputsAPiece * kOutputsAPiece;
-  return std::max(outputs, kOutputsAPiece);
+  const int64_t step = weights.panels != nullptr ? kPackedOutputsAPiece : kOutputsAPiece;
+  return std::max(kPieceWeights / std::max<int64_t>(weights.inputs, 1) / step * step, step);
 }
 
 constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -1,7 +1,8 @@
 // Matrix products of fp32 activations with bf16 (or fp32) weights, fp32 sums.
 //
 // Row-invariant: every output element is summed over K in one fixed order that does not depend on the number of rows,
-// outputs, threads, or on the row's place. So a row computed alone has the bits it has among others.
+// outputs, threads, or on the row's place. So a row computed alone has the bits it has among others. The order depends
+// on how the weights are stored: packed in panels (model/panels.h) or as the checkpoint has them.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +18,15 @@ struct Matrix {
   bool bf16 = true;  // else fp32
   int64_t outputs = 0;
   int64_t inputs = 0;
-  int64_t stride = 0;  // elements from one output to the next
+  int64_t stride = 0;            // elements from one output to the next
+  const void* panels = nullptr;  // the same weights packed, see model/panels.h; null = not packed
 
   bool empty() const { return data == nullptr; }
   int64_t bytes() const { return outputs * inputs * (bf16 ? 2 : 4); }
-  // Outputs [first, first + count).
+  // Outputs [first, first + count), not packed.
   Matrix slice(int64_t first, int64_t count) const {
     Matrix part = *this;
+    part.panels = nullptr;
     part.data = static_cast<const char*>(data) + first * stride * (bf16 ? 2 : 4);
     part.outputs = count;
     return part;

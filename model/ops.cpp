@@ -84,10 +84,25 @@ void add_scaled_kernel(const float* x, float scale, int64_t size, float* out) {
   }
 }
 
+// NaN is never the largest, unless it comes first.
+float largest_of(const float* x, int64_t size) {
+  FloatVec best = hn::Set(Floats(), x[0]);
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    const FloatVec v = load(x + i);
+    best = hn::IfThenElse(hn::Gt(v, best), v, best);
+  }
+  HWY_ALIGN float lanes[kLanes];
+  hn::Store(best, Floats(), lanes);
+  float largest = lanes[0];
+  for (int64_t lane = 1; lane < kLanes; ++lane) largest = lanes[lane] > largest ? lanes[lane] : largest;
+  for (; i < size; ++i) largest = x[i] > largest ? x[i] : largest;
+  return largest;
+}
+
 void softmax_kernel(float* x, float scale, int64_t size) {
   const Floats d;
-  float largest = x[0];
-  for (int64_t i = 1; i < size; ++i) largest = x[i] > largest ? x[i] : largest;
+  const float largest = largest_of(x, size);
   const FloatVec shift = hn::Set(d, largest * scale);
   FloatVec sum = hn::Zero(d);
   for (int64_t i = 0; i < size; i += kLanes) {

@@ -66,8 +66,12 @@ MlaWeights read_mla(WeightReader& reader, const std::string& prefix, const Confi
   w.q = reader.matrix(prefix + "q_proj.weight", heads * (config.qk_nope_head_dim + config.qk_rope_head_dim), hidden);
   w.kv_a = reader.matrix(prefix + "kv_a_proj_with_mqa.weight", config.mla_cache_width(), hidden);
   w.kv_a_norm = reader.vector(prefix + "kv_a_layernorm.weight", config.kv_lora_rank);
-  w.kv_b = reader.matrix(prefix + "kv_b_proj.weight", heads * (config.qk_nope_head_dim + config.v_head_dim),
-                         config.kv_lora_rank);
+  const int64_t nope = config.qk_nope_head_dim, value = config.v_head_dim;
+  w.kv_b = reader.table(prefix + "kv_b_proj.weight", heads * (nope + value), config.kv_lora_rank);
+  for (int64_t h = 0; h < heads && !w.kv_b.empty(); ++h) {
+    w.keys.push_back(packed_transposed(w.kv_b.slice(h * (nope + value), nope), reader.panels()));
+    w.values.push_back(packed(w.kv_b.slice(h * (nope + value) + nope, value), reader.panels()));
+  }
   w.o = reader.matrix(prefix + "o_proj.weight", hidden, heads * config.v_head_dim);
   return w;
 }
@@ -120,7 +124,7 @@ const io::TensorInfo* WeightReader::find(const std::string& name, const std::vec
   return nullptr;
 }
 
-Matrix WeightReader::matrix(const std::string& name, int64_t outputs, int64_t inputs) {
+Matrix WeightReader::table(const std::string& name, int64_t outputs, int64_t inputs) {
   const io::TensorInfo* tensor = find(name, {{outputs, inputs}});
   if (tensor == nullptr) return {};
   const bool bf16 = tensor->type == io::TensorType::kBF16;
@@ -152,12 +156,12 @@ io::Result<std::unique_ptr<ModelWeights>> ModelWeights::load(const std::string& 
   if (!checkpoint) return io::Error{checkpoint.error()};
   auto weights = std::make_unique<ModelWeights>();
   weights->files.push_back(std::move(*checkpoint));
-  WeightReader reader(weights->files.back(), &weights->copies);
+  WeightReader reader(weights->files.back(), &weights->copies, &weights->panels);
 
   const int64_t hidden = config.hidden_size;
-  weights->embedding = reader.matrix("model.embed_tokens.weight", config.vocab_size, hidden);
-  weights->lm_head =
-      config.tie_word_embeddings ? weights->embedding : reader.matrix("lm_head.weight", config.vocab_size, hidden);
+  weights->embedding = reader.table("model.embed_tokens.weight", config.vocab_size, hidden);
+  weights->lm_head = config.tie_word_embeddings ? packed(weights->embedding, &weights->panels)
+                                                : reader.matrix("lm_head.weight", config.vocab_size, hidden);
   weights->final_norm = reader.vector("model.norm.weight", hidden);
   for (int i = 0; i < config.num_layers && reader.error().empty(); ++i) {
     const std::string prefix = fmt::format("model.layers.{}.", i);

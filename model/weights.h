@@ -1,5 +1,6 @@
-// The tensors of a Kimi-Linear checkpoint, every shape checked against the configuration. Matrices are used where the
-// file has them (mapped, bf16 or fp32); vectors and convolution weights are small and widened to fp32.
+// The tensors of a Kimi-Linear checkpoint, every shape checked against the configuration. Matrices stay as the file
+// has them (bf16 or fp32): the embedding is used in place (mapped), those of products are packed (model/panels.h).
+// Vectors and convolution weights are small and widened to fp32.
 #pragma once
 
 #include <memory>
@@ -10,6 +11,7 @@
 #include "io/safetensors.h"
 #include "model/config.h"
 #include "model/matmul.h"
+#include "model/panels.h"
 
 namespace kda::model {
 
@@ -28,11 +30,13 @@ struct KdaWeights {
 };
 
 struct MlaWeights {
-  Matrix q;          // [heads * (nope + rope), hidden]
-  Matrix kv_a;       // [lora + rope, hidden]
-  Matrix kv_b;       // [heads * (nope + v), lora]: for each head the keys' rows, then the values'
-  Matrix o;          // [hidden, heads * v]
-  Floats kv_a_norm;  // [lora]
+  Matrix q;     // [heads * (nope + rope), hidden]
+  Matrix kv_a;  // [lora + rope, hidden]
+  Matrix kv_b;  // [heads * (nope + v), lora]: for each head the keys' rows, then the values'; not packed, but:
+  std::vector<Matrix> keys;    // [heads] each [lora, nope]: the keys' rows transposed, applied to the query
+  std::vector<Matrix> values;  // [heads] each [v, lora]
+  Matrix o;                    // [hidden, heads * v]
+  Floats kv_a_norm;            // [lora]
 };
 
 struct MlpWeights {
@@ -65,19 +69,26 @@ struct ModelWeights {
 
   std::vector<io::Checkpoint> files;           // keeps the mappings
   std::vector<std::vector<std::byte>> copies;  // matrices that the file had at an odd address
+  PanelStorage panels;                         // packed weights
 };
 
 // Finds tensors by name and shape, in a model's checkpoint or a drafter's. The first failure is kept; what is asked for
 // after it comes back empty.
 class WeightReader {
  public:
-  // `copies` receives the matrices that cannot be used in place; both must outlive the matrices.
-  WeightReader(const io::Checkpoint& checkpoint, std::vector<std::vector<std::byte>>* copies)
-      : checkpoint_(checkpoint), copies_(copies) {}
+  // `copies` receives the matrices that cannot be used in place, `panels` packed weights; all must outlive the
+  // matrices.
+  WeightReader(const io::Checkpoint& checkpoint, std::vector<std::vector<std::byte>>* copies, PanelStorage* panels)
+      : checkpoint_(checkpoint), copies_(copies), panels_(panels) {}
 
   bool has(const std::string& name) const { return checkpoint_.find(name) != nullptr; }
   // A bf16 or fp32 matrix in place.
-  Matrix matrix(const std::string& name, int64_t outputs, int64_t inputs);
+  Matrix table(const std::string& name, int64_t outputs, int64_t inputs);
+  // The same, packed for products.
+  Matrix matrix(const std::string& name, int64_t outputs, int64_t inputs) {
+    return packed(table(name, outputs, inputs), panels_);
+  }
+  PanelStorage* panels() { return panels_; }
   // A small fp32, bf16 or fp16 tensor of one of these shapes, widened.
   Floats floats(const std::string& name, const std::vector<io::Shape>& shapes);
   Floats vector(const std::string& name, int64_t size) { return floats(name, {{size}}); }
@@ -89,6 +100,7 @@ class WeightReader {
 
   const io::Checkpoint& checkpoint_;
   std::vector<std::vector<std::byte>>* copies_;
+  PanelStorage* panels_;
   std::string error_;
 };
 

@@ -4,14 +4,14 @@
 #include <cmath>
 #include <cstring>
 
+#include "model/attention.h"
 #include "model/ops.h"
 
 namespace kda::speculation {
 
 namespace {
 
-constexpr int64_t kRowsPerPass = 32;  // bounds the score matrix [heads, rows, cache] on long prompts
-constexpr float kHidden = -1e30f;     // score of what a row may not see: its probability is exactly 0
+constexpr int64_t kRowsPerPass = 64;  // bounds the scratch of long prompts
 constexpr int64_t kFirstCapacity = 512;
 
 void copy_row(const model::Matrix& matrix, int64_t row, float* out) {
@@ -24,21 +24,6 @@ void copy_row(const model::Matrix& matrix, int64_t row, float* out) {
   for (int64_t i = 0; i < matrix.inputs; ++i) {
     const uint32_t bits = static_cast<uint32_t>(source[i]) << 16;
     std::memcpy(out + i, &bits, sizeof(bits));
-  }
-}
-
-// Rotary positions on pairs (i, i + size/2), as Llama has them.
-void rotate(float* x, int64_t size, int64_t position, double theta) {
-  const int64_t half = size / 2;
-  for (int64_t i = 0; i < half; ++i) {
-    const double angle =
-        static_cast<double>(position) * std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(size));
-    const float cosine = static_cast<float>(std::cos(angle));
-    const float sine = static_cast<float>(std::sin(angle));
-    const float a = x[i];
-    const float b = x[i + half];
-    x[i] = a * cosine - b * sine;
-    x[i + half] = b * cosine + a * sine;
   }
 }
 
@@ -71,7 +56,14 @@ io::Result<std::unique_ptr<Eagle3Drafter>> Eagle3Drafter::load(const std::string
 
 Eagle3Drafter::Eagle3Drafter(Eagle3Config config, Eagle3Weights weights, const Eagle3Target& target,
                              const TreeShape& shape)
-    : config_(std::move(config)), weights_(std::move(weights)), target_(target), shape_(shape) {}
+    : config_(std::move(config)), weights_(std::move(weights)), target_(target), shape_(shape) {
+  const int64_t dim = config_.head_dim;
+  for (int64_t i = 0; i < dim / 2; ++i) {
+    frequencies_.push_back(std::pow(config_.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(dim)));
+  }
+  cosines_.resize(frequencies_.size());
+  sines_.resize(frequencies_.size());
+}
 
 void Eagle3Drafter::reset() {
   length_ = 0;
@@ -82,85 +74,91 @@ void Eagle3Drafter::reset() {
 void Eagle3Drafter::ensure_capacity(int64_t rows) {
   if (rows <= capacity_) return;
   const int64_t capacity = std::max({rows, 2 * capacity_, kFirstCapacity});
-  const int64_t dim = config_.head_dim;
-  std::vector<float> keys(config_.kv_heads * capacity * dim), values(keys.size());
+  const int64_t width = 2 * config_.head_dim;
+  std::vector<float> cache(config_.kv_heads * capacity * width);
   for (int64_t head = 0; head < config_.kv_heads; ++head) {
-    const int64_t from = head * capacity_ * dim;
-    const int64_t to = head * capacity * dim;
-    std::copy_n(keys_.begin() + from, capacity_ * dim, keys.begin() + to);
-    std::copy_n(values_.begin() + from, capacity_ * dim, values.begin() + to);
+    // Drafted rows lie behind length_, so all of the old rows move.
+    std::copy_n(cache_.begin() + head * capacity_ * width, capacity_ * width, cache.begin() + head * capacity * width);
   }
-  keys_ = std::move(keys);
-  values_ = std::move(values);
+  cache_ = std::move(cache);
   capacity_ = capacity;
+}
+
+void Eagle3Drafter::rotate(float* x, int64_t position) {
+  const auto half = static_cast<int64_t>(frequencies_.size());
+  if (position != rotary_position_) {
+    rotary_position_ = position;
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(position) * frequencies_[i];
+      cosines_[i] = static_cast<float>(std::cos(angle));
+      sines_[i] = static_cast<float>(std::sin(angle));
+    }
+  }
+  for (int64_t i = 0; i < half; ++i) {
+    const float a = x[i];
+    const float b = x[i + half];
+    x[i] = a * cosines_[i] - b * sines_[i];
+    x[i + half] = b * cosines_[i] + a * sines_[i];
+  }
 }
 
 void Eagle3Drafter::store_keys_and_values(const Batch& batch, int64_t first_row) {
   const int64_t dim = config_.head_dim;
   for (int64_t row = 0; row < batch.rows(); ++row) {
-    for (int64_t head = 0; head < config_.heads; ++head) {
-      rotate(&q_[(row * config_.heads + head) * dim], dim, batch.positions[row], config_.rope_theta);
-    }
     for (int64_t head = 0; head < config_.kv_heads; ++head) {
       float* key = &k_[(row * config_.kv_heads + head) * dim];
-      rotate(key, dim, batch.positions[row], config_.rope_theta);
-      std::copy_n(key, dim, &keys_[(head * capacity_ + first_row + row) * dim]);
-      std::copy_n(&v_[(row * config_.kv_heads + head) * dim], dim,
-                  &values_[(head * capacity_ + first_row + row) * dim]);
+      rotate(key, batch.positions[row]);
+      float* to = &cache_[(head * capacity_ + first_row + row) * 2 * dim];
+      std::copy_n(key, dim, to);
+      std::copy_n(&v_[(row * config_.kv_heads + head) * dim], dim, to + dim);
     }
   }
 }
 
-// Scores and weighted values are matrix products with the cache in the place of weights.
-void Eagle3Drafter::attend(const Batch& batch, int64_t first_row) {
-  const int64_t dim = config_.head_dim;
-  const int64_t rows = batch.rows();
-  const int64_t seen = first_row + rows;
-  const int64_t heads_per_key = config_.heads / config_.kv_heads;
-  const int64_t width = int64_t{config_.heads} * dim;
-  scores_.resize(config_.heads * rows * seen);
-  attention_.resize(rows * width);
-  std::vector<model::Product> products(config_.heads);
-  for (int64_t head = 0; head < config_.heads; ++head) {
-    const float* keys = &keys_[head / heads_per_key * capacity_ * dim];
-    products[head] = {&q_[head * dim], width, rows, {keys, false, seen, dim, dim}, &scores_[head * rows * seen], seen};
-  }
-  model::run_products(*target_.threads, products);
-
-  const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
-  target_.threads->parallel_for(config_.heads * rows, [&](int64_t i) {
-    const int64_t row = i % rows;
-    float* scores = &scores_[i * seen];
+void Eagle3Drafter::attend(const Batch& batch, int64_t first_row, int64_t outputs) {
+  const int64_t dim = config_.head_dim, skipped = batch.rows() - outputs;
+  const int64_t together = config_.heads / config_.kv_heads;  // query heads of a key head
+  queries_.resize(outputs * together * dim);
+  attended_.resize(queries_.size());
+  attention_.resize(outputs * config_.heads * dim);
+  path_.clear();
+  path_begin_.assign(1, 0);
+  for (int64_t row = skipped; row < batch.rows(); ++row) {
     if (batch.visible.empty()) {
-      model::softmax(scores, scale, first_row + row + 1);
-      std::fill(scores + first_row + row + 1, scores + seen, 0.0f);
+      for (int64_t earlier = 0; earlier <= row; ++earlier) path_.push_back(static_cast<int32_t>(first_row + earlier));
     } else {
-      std::vector<bool> sees(seen - length_, false);
-      for (int index : batch.visible[row]) sees[index] = true;
-      for (int64_t j = length_; j < seen; ++j) scores[j] = sees[j - length_] ? scores[j] : kHidden;
-      model::softmax(scores, scale, seen);
+      for (int index : batch.visible[row]) path_.push_back(static_cast<int32_t>(length_ + index));
     }
-  });
-
-  std::vector<model::TransposedProduct> sums(config_.heads);
-  for (int64_t head = 0; head < config_.heads; ++head) {
-    const float* values = &values_[head / heads_per_key * capacity_ * dim];
-    sums[head] = {&scores_[head * rows * seen], seen, rows, {values, false, seen, dim, dim},
-                  &attention_[head * dim],      width};
+    path_begin_.push_back(static_cast<int32_t>(path_.size()));
   }
-  model::run_transposed_products(*target_.threads, sums);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
+  for (int64_t key_head = 0; key_head < config_.kv_heads; ++key_head) {
+    const auto place = [&](int64_t row) { return (row * config_.heads + key_head * together) * dim; };
+    for (int64_t row = 0; row < outputs; ++row) {
+      float* query = &queries_[row * together * dim];
+      std::copy_n(&q_[place(row)], together * dim, query);
+      for (int64_t head = 0; head < together; ++head) rotate(query + head * dim, batch.positions[skipped + row]);
+    }
+    model::run_attention(
+        *target_.threads,
+        {queries_.data(), outputs, static_cast<int>(together), &cache_[key_head * capacity_ * 2 * dim], dim, dim, scale,
+         length_, path_, path_begin_, attended_.data(), /*cache_stride=*/2 * dim, /*value_offset=*/dim});
+    for (int64_t row = 0; row < outputs; ++row) {
+      std::copy_n(&attended_[row * together * dim], together * dim, &attention_[place(row)]);
+    }
+  }
 }
 
-void Eagle3Drafter::forward(Batch& batch, int64_t first_row) {
+void Eagle3Drafter::forward(Batch& batch, int64_t first_row, int64_t outputs) {
   const int64_t rows = batch.rows();
   const int64_t hidden = config_.hidden_size;
   const float eps = static_cast<float>(config_.rms_norm_eps);
   const int64_t query_width = int64_t{config_.heads} * config_.head_dim;
   const int64_t intermediate = config_.intermediate_size;
-  const auto product = [&](const std::vector<float>& x, int64_t x_width, const model::Matrix& weights,
-                           std::vector<float>& out, bool accumulate = false) {
-    if (!accumulate) out.resize(rows * weights.outputs);
-    return model::Product{x.data(), x_width, rows, weights, out.data(), weights.outputs, accumulate};
+  const auto product = [&](const float* x, int64_t x_width, int64_t count, const model::Matrix& weights,
+                           std::vector<float>& out) {
+    out.resize(count * weights.outputs);
+    return model::Product{x, x_width, count, weights, out.data(), weights.outputs};
   };
   ensure_capacity(first_row + rows);
 
@@ -171,24 +169,29 @@ void Eagle3Drafter::forward(Batch& batch, int64_t first_row) {
     model::rms_norm(joined, weights_.input_norm.data(), hidden, eps, joined);
     model::rms_norm(&batch.hidden[row * hidden], weights_.hidden_norm.data(), hidden, eps, joined + hidden);
   }
-  const model::Product projections[] = {product(joined_, 2 * hidden, weights_.q_proj, q_),
-                                        product(joined_, 2 * hidden, weights_.k_proj, k_),
-                                        product(joined_, 2 * hidden, weights_.v_proj, v_)};
+  const float* asking = joined_.data() + (rows - outputs) * 2 * hidden;
+  const model::Product projections[] = {product(asking, 2 * hidden, outputs, weights_.q_proj, q_),
+                                        product(joined_.data(), 2 * hidden, rows, weights_.k_proj, k_),
+                                        product(joined_.data(), 2 * hidden, rows, weights_.v_proj, v_)};
   model::run_products(*target_.threads, projections);
   store_keys_and_values(batch, first_row);
-  attend(batch, first_row);
-  model::run_product(*target_.threads, product(attention_, query_width, weights_.o_proj, batch.hidden, true));
+  if (outputs == 0) return;
+  attend(batch, first_row, outputs);
+  float* const stream = batch.hidden.data() + (rows - outputs) * hidden;
+  const auto add_to_stream = [&](const float* x, int64_t x_width, const model::Matrix& weights) {
+    model::run_product(*target_.threads, {x, x_width, outputs, weights, stream, hidden, /*accumulate=*/true});
+  };
+  add_to_stream(attention_.data(), query_width, weights_.o_proj);
 
-  normed_.resize(rows * hidden);
-  for (int64_t row = 0; row < rows; ++row) {
-    model::rms_norm(&batch.hidden[row * hidden], weights_.post_attention_norm.data(), hidden, eps,
-                    &normed_[row * hidden]);
+  normed_.resize(outputs * hidden);
+  for (int64_t row = 0; row < outputs; ++row) {
+    model::rms_norm(stream + row * hidden, weights_.post_attention_norm.data(), hidden, eps, &normed_[row * hidden]);
   }
-  const model::Product gates[] = {product(normed_, hidden, weights_.gate_proj, gate_),
-                                  product(normed_, hidden, weights_.up_proj, up_)};
+  const model::Product gates[] = {product(normed_.data(), hidden, outputs, weights_.gate_proj, gate_),
+                                  product(normed_.data(), hidden, outputs, weights_.up_proj, up_)};
   model::run_products(*target_.threads, gates);
-  model::silu_mul(gate_.data(), up_.data(), rows * intermediate, gate_.data());
-  model::run_product(*target_.threads, product(gate_, intermediate, weights_.down_proj, batch.hidden, true));
+  model::silu_mul(gate_.data(), up_.data(), outputs * intermediate, gate_.data());
+  add_to_stream(gate_.data(), intermediate, weights_.down_proj);
 }
 
 void Eagle3Drafter::logits_of(const float* hidden, int64_t rows) {
@@ -216,11 +219,9 @@ void Eagle3Drafter::add_children(CandidatePool& pool, int parent, int64_t row) {
     while (place != best_.begin() && logits[i] > logits[*(place - 1)]) --place;
     best_.insert(place, i);
   }
-  const float largest = logits[best_.front()];
-  float sum = 0;
-  for (int32_t i = 0; i < count; ++i) sum += std::exp(logits[i] - largest);
-  const float log_sum = std::log(sum) + largest;
-  for (int32_t id : best_) pool.add(weights_.target_token[id], parent, logits[id] - log_sum);
+  weights_of_row_.assign(logits, logits + count);
+  model::softmax(weights_of_row_.data(), 1.0f, count);
+  for (int32_t id : best_) pool.add(weights_.target_token[id], parent, std::log(weights_of_row_[id]));
 }
 
 void Eagle3Drafter::enqueue(std::span<const int32_t> tokens, std::span<const float> features) {
@@ -235,19 +236,21 @@ void Eagle3Drafter::enqueue(std::span<const int32_t> tokens, std::span<const flo
   queued_tokens_.insert(queued_tokens_.end(), tokens.begin() + (queued == 0 ? 1 : 0), tokens.end());
 }
 
-void Eagle3Drafter::run_queue(std::vector<float>* outputs) {
+void Eagle3Drafter::run_queue(Outputs wanted) {
   const int64_t hidden = config_.hidden_size;
   const int64_t rows = static_cast<int64_t>(queued_tokens_.size());
+  outputs_.clear();
   for (int64_t first = 0; first < rows; first += kRowsPerPass) {
     const int64_t count = std::min(kRowsPerPass, rows - first);
     Batch batch;
     batch.hidden.assign(queued_features_.begin() + first * hidden, queued_features_.begin() + (first + count) * hidden);
     batch.tokens.assign(queued_tokens_.begin() + first, queued_tokens_.begin() + first + count);
     for (int64_t i = 0; i < count; ++i) batch.positions.push_back(length_ + i);
-    forward(batch, length_);
+    const bool last = first + count == rows;
+    const int64_t outputs = wanted == Outputs::kAll ? count : wanted == Outputs::kLast && last ? 1 : 0;
+    forward(batch, length_, outputs);
     length_ += count;
-    if (outputs != nullptr) outputs->insert(outputs->end(), batch.hidden.begin(), batch.hidden.end());
-    last_output_.assign(batch.hidden.end() - hidden, batch.hidden.end());
+    outputs_.insert(outputs_.end(), batch.hidden.end() - outputs * hidden, batch.hidden.end());
   }
   queued_tokens_.clear();
   queued_features_.erase(queued_features_.begin(), queued_features_.begin() + rows * hidden);
@@ -256,15 +259,14 @@ void Eagle3Drafter::run_queue(std::vector<float>* outputs) {
 void Eagle3Drafter::observe(std::span<const int32_t> tokens, std::span<const float> features) {
   enqueue(tokens, features);
   // Prompts run as they come; the few rows of an accepted path wait for the next root.
-  if (static_cast<int64_t>(queued_tokens_.size()) >= kRowsPerPass) run_queue(nullptr);
+  if (static_cast<int64_t>(queued_tokens_.size()) >= kRowsPerPass) run_queue(Outputs::kNone);
 }
 
 std::vector<float> Eagle3Drafter::sequence_logits(std::span<const int32_t> tokens, std::span<const float> features) {
   reset();
   enqueue(tokens, features);
-  std::vector<float> outputs;
-  run_queue(&outputs);
-  logits_of(outputs.data(), static_cast<int64_t>(outputs.size()) / config_.hidden_size);
+  run_queue(Outputs::kAll);
+  logits_of(outputs_.data(), static_cast<int64_t>(outputs_.size()) / config_.hidden_size);
   reset();
   return logits_;
 }
@@ -272,7 +274,7 @@ std::vector<float> Eagle3Drafter::sequence_logits(std::span<const int32_t> token
 DraftTree Eagle3Drafter::propose(int32_t root) {
   if (queued_features_.empty()) return {{root}, {-1}};  // nothing observed: no feature to draft from
   queued_tokens_.push_back(root);
-  run_queue(nullptr);
+  run_queue(Outputs::kLast);
 
   // A drafted row that may be expanded: the layer's output and the rows it has seen beyond the sequence.
   struct Row {
@@ -287,7 +289,7 @@ DraftTree Eagle3Drafter::propose(int32_t root) {
     add_children(pool, parent, logits_row);
     row_of.resize(pool.size(), parent_row);
   };
-  logits_of(last_output_.data(), 1);
+  logits_of(outputs_.data(), 1);
   add_level(-1, -1, 0);
   for (int step = 1; step < shape_.steps; ++step) {
     const std::vector<int> frontier = pool.best_of_level();
@@ -295,7 +297,7 @@ DraftTree Eagle3Drafter::propose(int32_t root) {
     const int first = static_cast<int>(drafted.size());
     for (int index : frontier) {
       const Row* parent = row_of[index] < 0 ? nullptr : &drafted[row_of[index]];
-      const std::vector<float>& input = parent == nullptr ? last_output_ : parent->output;
+      const std::vector<float>& input = parent == nullptr ? outputs_ : parent->output;
       batch.hidden.insert(batch.hidden.end(), input.begin(), input.end());
       batch.tokens.push_back(pool.token(index));
       batch.positions.push_back(length_ + step - 1);
@@ -303,7 +305,7 @@ DraftTree Eagle3Drafter::propose(int32_t root) {
       path.push_back(first + static_cast<int>(batch.visible.size()));
       batch.visible.push_back(std::move(path));
     }
-    forward(batch, length_ + first);
+    forward(batch, length_ + first, batch.rows());
     logits_of(batch.hidden.data(), batch.rows());
     for (int64_t i = 0; i < batch.rows(); ++i) {
       const auto output = batch.hidden.begin() + i * hidden;

@@ -60,10 +60,15 @@ class Eagle3Drafter : public Drafter {
 
   Eagle3Drafter(Eagle3Config config, Eagle3Weights weights, const Eagle3Target& target, const TreeShape& shape);
 
-  // Runs the layer, storing keys and values at cache rows first_row and after; replaces batch.hidden by the output.
-  void forward(Batch& batch, int64_t first_row);
-  void attend(const Batch& batch, int64_t first_row);
+  // Stores the rows' keys and values at cache rows first_row and after, and replaces the last `outputs` rows of
+  // batch.hidden by the layer's output. Keys and values come from the inputs alone, so rows that nothing is drafted
+  // from need no more.
+  void forward(Batch& batch, int64_t first_row, int64_t outputs);
+  // Fills attention_ [outputs, heads, head_dim].
+  void attend(const Batch& batch, int64_t first_row, int64_t outputs);
   void store_keys_and_values(const Batch& batch, int64_t first_row);
+  // Rotary position on pairs (i, i + head_dim / 2), as Llama has them.
+  void rotate(float* x, int64_t position);
   // Fills logits_ [rows, draft vocabulary] from layer outputs.
   void logits_of(const float* hidden, int64_t rows);
   // Adds the topk most likely tokens of row `row` of logits_ as children of candidate `parent`.
@@ -71,8 +76,9 @@ class Eagle3Drafter : public Drafter {
 
   // Projects features and queues the rows whose next token is known by now.
   void enqueue(std::span<const int32_t> tokens, std::span<const float> features);
-  // Moves queued rows into the cache; outputs, if given, receives every row's output, last_output_ the last one's.
-  void run_queue(std::vector<float>* outputs);
+  enum class Outputs { kNone, kLast, kAll };
+  // Moves queued rows into the cache. The outputs wanted go to outputs_ [1 or rows, hidden].
+  void run_queue(Outputs wanted);
   void ensure_capacity(int64_t rows);
 
   Eagle3Config config_;
@@ -80,18 +86,22 @@ class Eagle3Drafter : public Drafter {
   Eagle3Target target_;
   TreeShape shape_;
 
-  // Cache, [kv heads][capacity, head_dim] each.
-  std::vector<float> keys_, values_;
+  std::vector<float> cache_;  // [kv heads][capacity, 2 * head_dim] key | value
   int64_t capacity_ = 0;
   int64_t length_ = 0;
 
   std::vector<float> queued_features_;  // [features, hidden] projected, of tokens that are not rows of the cache yet
   std::vector<int32_t> queued_tokens_;  // the token after each; one less than features while the next is not known
-  std::vector<float> last_output_;      // [hidden] of the cache's last row
+  std::vector<float> outputs_;          // of the last run_queue
+
+  std::vector<double> frequencies_;     // [head_dim / 2] rotary, a position
+  std::vector<float> cosines_, sines_;  // [head_dim / 2] at rotary_position_
+  int64_t rotary_position_ = -1;
 
   // Scratch, grown on demand.
-  std::vector<float> joined_, q_, k_, v_, scores_, attention_, normed_, gate_, up_, logits_;
-  std::vector<int32_t> best_;
+  std::vector<float> joined_, q_, k_, v_, queries_, attended_, attention_, normed_, gate_, up_, logits_,
+      weights_of_row_;
+  std::vector<int32_t> best_, path_, path_begin_;
 };
 
 }  // namespace kda::speculation

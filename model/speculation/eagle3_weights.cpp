@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "io/safetensors.h"
+#include "model/panels.h"
 
 namespace kda::speculation {
 
@@ -11,6 +12,7 @@ struct Eagle3Weights::Storage {
   explicit Storage(io::Checkpoint file) : checkpoint(std::move(file)) {}
   io::Checkpoint checkpoint;
   std::deque<std::vector<uint32_t>> copies;  // uint32_t: aligned for fp32
+  model::PanelStorage panels;
 };
 
 namespace {
@@ -27,7 +29,13 @@ class Reader {
  public:
   explicit Reader(Eagle3Weights::Storage& storage) : storage_(storage) {}
 
+  // Packed for products.
   model::Matrix matrix(const std::string& name, int64_t outputs, int64_t inputs) {
+    return model::packed(table(name, outputs, inputs), &storage_.panels);
+  }
+
+  // In place.
+  model::Matrix table(const std::string& name, int64_t outputs, int64_t inputs) {
     const io::TensorInfo* tensor = float_tensor(name, {outputs, inputs});
     if (tensor == nullptr) return {};
     const void* data = tensor->data.data();
@@ -39,9 +47,7 @@ class Reader {
     return {data, tensor->type == io::TensorType::kBF16, outputs, inputs, inputs};
   }
 
-  model::Matrix optional_matrix(const std::string& name, int64_t outputs, int64_t inputs) {
-    return storage_.checkpoint.find(name) == nullptr ? model::Matrix{} : matrix(name, outputs, inputs);
-  }
+  bool has(const std::string& name) const { return storage_.checkpoint.find(name) != nullptr; }
 
   std::vector<float> vector(const std::string& name, int64_t size) {
     const io::TensorInfo* tensor = float_tensor(name, {size});
@@ -145,10 +151,13 @@ io::Result<Eagle3Weights> Eagle3Weights::load(const std::string& directory, cons
   weights.up_proj = reader.matrix(layer + "mlp.up_proj.weight", config.intermediate_size, hidden);
   weights.down_proj = reader.matrix(layer + "mlp.down_proj.weight", hidden, config.intermediate_size);
   weights.final_norm = reader.vector("norm.weight", hidden);
-  weights.lm_head = config.draft_vocab_size == config.vocab_size
-                        ? reader.optional_matrix("lm_head.weight", config.draft_vocab_size, hidden)
-                        : reader.matrix("lm_head.weight", config.draft_vocab_size, hidden);
-  weights.embedding = reader.optional_matrix("embed_tokens.weight", config.vocab_size, hidden);
+  // The target's head and embedding serve where the drafter has none of its own.
+  if (reader.has("lm_head.weight") || config.draft_vocab_size != config.vocab_size) {
+    weights.lm_head = reader.matrix("lm_head.weight", config.draft_vocab_size, hidden);
+  }
+  if (reader.has("embed_tokens.weight")) {
+    weights.embedding = reader.table("embed_tokens.weight", config.vocab_size, hidden);
+  }
   weights.target_token = reader.target_tokens(config);
   reader.refuse_biases();
   if (!reader.error().empty()) {

@@ -14,6 +14,7 @@
 
 #include "model/attention.h"
 #include "model/ops.h"
+#include "model/panels.h"
 
 namespace kda::model {
 namespace {
@@ -42,19 +43,20 @@ struct Shape {
 const Shape kShapes[] = {{1, 1, 1},   {1, 8, 16},    {3, 5, 7},     {2, 9, 33},     {7, 130, 256}, {64, 66, 96},
                          {65, 4, 31}, {13, 100, 77}, {5, 300, 512}, {33, 257, 129}, {1, 4096, 64}};
 
-TEST(Product, IsCloseToDoubleAndEachRowIsIndependent) {
+void expect_close_and_independent(bool pack) {
   Random random;
   const Threads one(1), three(3);
   for (const Shape& s : kShapes) {
     for (const bool bf16 : {true, false}) {
       SCOPED_TRACE(testing::Message() << s.rows << " x " << s.outputs << " x " << s.inputs << " bf16 " << bf16);
+      PanelStorage panels;
       const int64_t stride = s.inputs + 3, x_stride = s.inputs + 5, out_stride = s.outputs + 2;
       const auto half = random.weights(s.outputs * stride);
       std::vector<float> wide(half.size());
       for (size_t i = 0; i < half.size(); ++i) wide[i] = widen(half[i]);
       const auto x = random.floats(s.rows * x_stride);
-      const Matrix matrix{bf16 ? static_cast<const void*>(half.data()) : wide.data(), bf16, s.outputs, s.inputs,
-                          stride};
+      Matrix matrix{bf16 ? static_cast<const void*>(half.data()) : wide.data(), bf16, s.outputs, s.inputs, stride};
+      if (pack) matrix = packed(matrix, &panels);
       const float nan = std::numeric_limits<float>::quiet_NaN();
       std::vector<float> out(static_cast<size_t>(s.rows * out_stride), nan), again = out;
       const Product product{x.data(), x_stride, s.rows, matrix, out.data(), out_stride};
@@ -88,6 +90,42 @@ TEST(Product, IsCloseToDoubleAndEachRowIsIndependent) {
   }
 }
 
+TEST(Product, IsCloseToDoubleAndEachRowIsIndependent) { expect_close_and_independent(false); }
+TEST(PackedProduct, IsCloseToDoubleAndEachRowIsIndependent) { expect_close_and_independent(true); }
+
+// Sums run over ascending k in every lane, so a chain of scalar multiply-adds gives the very bits: no number of rows,
+// no SIMD target and no storage may change them.
+TEST(PackedProduct, HasTheBitsOfAScalarChain) {
+  Random random;
+  const Threads threads(2);
+  for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 25, 64}) {
+    const int64_t outputs = 167, inputs = 70;
+    const auto half = random.weights(outputs * inputs);
+    std::vector<float> wide;
+    for (uint16_t w : half) wide.push_back(widen(w));
+    const auto x = random.floats(rows * std::max(inputs, outputs));
+    PanelStorage panels;
+    const Matrix narrow{half.data(), true, outputs, inputs, inputs}, full{wide.data(), false, outputs, inputs, inputs};
+    for (const Matrix& matrix : {packed(narrow, &panels), packed(full, &panels), packed_transposed(narrow, &panels),
+                                 packed_transposed(full, &panels)}) {
+      const bool transposed = matrix.inputs != inputs;
+      std::vector<float> out(static_cast<size_t>(rows * matrix.outputs));
+      run_product(threads, {x.data(), matrix.inputs, rows, matrix, out.data(), matrix.outputs});
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t n = 0; n < matrix.outputs; ++n) {
+          float sum = 0;
+          for (int64_t k = 0; k < matrix.inputs; ++k) {
+            const int64_t at = transposed ? k * inputs + n : n * inputs + k;
+            sum = std::fma(x[static_cast<size_t>(r * matrix.inputs + k)], wide[static_cast<size_t>(at)], sum);
+          }
+          ASSERT_EQ(out[static_cast<size_t>(r * matrix.outputs + n)], sum)
+              << rows << " rows: row " << r << " output " << n << " transposed " << transposed;
+        }
+      }
+    }
+  }
+}
+
 // The same weights stored as bf16 and as fp32, and a slice of outputs, give the same bits.
 TEST(Product, StorageAndSlicingChangeNothing) {
   Random random;
@@ -113,13 +151,16 @@ TEST(Product, AccumulatesAndRunsSeveralAtOnce) {
   const Threads threads(3);
   const auto w = random.weights(50 * 20);
   const auto x = random.floats(20);
-  const Matrix matrix{w.data(), true, 50, 20, 20};
-  std::vector<float> plain(50), sums(50, 1.0f);
-  const Product products[] = {{x.data(), 20, 1, matrix, plain.data(), 50},
-                              {x.data(), 20, 0, matrix, nullptr, 50},  // no rows: nothing is touched
-                              {x.data(), 20, 1, matrix, sums.data(), 50, true}};
-  run_products(threads, products);
-  for (size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(sums[i], 1.0f + plain[i]);
+  PanelStorage panels;
+  const Matrix stored{w.data(), true, 50, 20, 20};
+  for (const Matrix& matrix : {stored, packed(stored, &panels)}) {
+    std::vector<float> plain(50), sums(50, 1.0f);
+    const Product products[] = {{x.data(), 20, 1, matrix, plain.data(), 50},
+                                {x.data(), 20, 0, matrix, nullptr, 50},  // no rows: nothing is touched
+                                {x.data(), 20, 1, matrix, sums.data(), 50, true}};
+    run_products(threads, products);
+    for (size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(sums[i], 1.0f + plain[i]);
+  }
 }
 
 TEST(TransposedProduct, IsCloseToDoubleAndEachRowIsIndependent) {
