@@ -2,7 +2,7 @@
 
 namespace kda::cuda {
 
-bool launch_wy_tuned_fp32(const Problem& p, WyArgs& args, const Execution& execution, Status& status) {
+bool launch_wy_tuned_fp32(const Problem& p, const SequenceArgs& args, const Execution& execution, Status& status) {
   return launch_wy_tuned<float>(p, args, execution, status);
 }
 

@@ -7,11 +7,10 @@
 
 namespace kda::cuda {
 
-// 16 bytes from global to shared memory, both 16-byte aligned; zeros if not `live`, and nothing is read then.
-__device__ inline void async_copy16(void* shared, const void* global, bool live) {
+// 16 bytes from global to shared memory, both 16-byte aligned.
+__device__ inline void async_copy16(void* shared, const void* global) {
   const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  const int bytes = live ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
 }
 
 // Waits for this thread's copies.

@@ -36,10 +36,10 @@ __device__ inline RowIndices load_row_indices(const Rows& rows, int64_t n) {
 
 // Their meaning after the null rule; adds KDA_DEVICE_* bits.
 template <class Pool>
-__device__ inline RowTarget resolve_target(const RowIndices& row, const Rows& rows, const Pool& state, const Pool& dst,
-                                           bool null_slot0, uint32_t& bits) {
+__device__ inline RowTarget resolve_target(const RowIndices& row, bool has_slots, bool has_dst_slots, const Pool& state,
+                                           const Pool& dst, bool null_slot0, uint32_t& bits) {
   RowTarget t;
-  if (present(rows.slots)) {
+  if (has_slots) {
     if (row.slot < 0 || (null_slot0 && row.slot == 0)) {
       t.null = true;
       return t;
@@ -53,7 +53,7 @@ __device__ inline RowTarget resolve_target(const RowIndices& row, const Rows& ro
     t.dst = row.slot;
     t.in_place = true;
   }
-  if (present(rows.dst_slots)) {
+  if (has_dst_slots) {
     const int64_t slot = row.dst_slot;
     const bool own = same_pool(dst, state);
     t.in_place = own && t.dst == slot;
@@ -70,7 +70,8 @@ __device__ inline RowTarget resolve_target(const RowIndices& row, const Rows& ro
 template <class Pool>
 __device__ inline RowTarget resolve_target(const Rows& rows, const Pool& state, const Pool& dst, bool null_slot0,
                                            int64_t n, uint32_t& bits) {
-  return resolve_target(load_row_indices(rows, n), rows, state, dst, null_slot0, bits);
+  return resolve_target(load_row_indices(rows, n), present(rows.slots), present(rows.dst_slots), state, dst, null_slot0,
+                        bits);
 }
 
 struct RowRange {

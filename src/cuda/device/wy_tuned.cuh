@@ -20,6 +20,50 @@ constexpr float kLeastLogDecay = -128.0f;
 // e^(-G) must stay finite: 16 steps of the bounded gate's -5, and half a unit for rounding.
 constexpr float kLeastFactoredLogDecay = -80.5f;
 
+// Tensor cores cut the operand's significand to 11 bits. Multiplied with this before, a value is off by no more on one
+// side than on the other in the mean, and those of 11 bits come back as they were. One operation, and NaN stays NaN.
+constexpr float kCutBalance = 1.0f + 0.7f / 2048;
+constexpr float kLog2CutBalance = 4.930159e-4f;
+
+// A tensor of tokens, strides in bytes.
+struct WyTokens {
+  std::byte* data;
+  int token, head;
+  __device__ std::byte* at(int t, int h) const { return data + int64_t{t} * token + int64_t{h} * head; }
+};
+
+// An index tensor, strides in bytes.
+struct WyIndices {
+  const std::byte* data;
+  int row, column;
+  bool wide;
+  __device__ int64_t at(int r, int c = 0) const {
+    const int32_t* const p = reinterpret_cast<const int32_t*>(data + int64_t{r} * row + int64_t{c} * column);
+    const int32_t low = p[0];
+    int32_t high = low >> 31;
+    if (wide) high = p[1];
+    return int64_t{high} << 32 | static_cast<uint32_t>(low);
+  }
+};
+
+// What the launch passes: the parts of SequenceArgs in the form that costs a warp the fewest instructions.
+struct WyTunedArgs {
+  WyTokens q, k, v, a, b, out;
+  const float *A_log, *dt_bias;
+  float scale, lower_bound;
+  WyIndices cu_seqlens, slots, dst_slots, parents, record_rows, tips, pending_rows;  // data may be null but cu_seqlens'
+  FlagView has_state;
+  bool parents_by_row;
+  int64_t tokens;
+  StatePool state, dst;
+  RecordBuffer records;
+  RecordLayout layout;
+  Form form;
+  int node_bytes;
+  int splits;
+  uint32_t* status;
+};
+
 template <class T, int KP, int NT, int Rows, bool Pending>
 struct WyTunedShared {
   static constexpr int kWarps = 8, kThreads = kWarps * kWarp;
@@ -32,43 +76,43 @@ struct WyTunedShared {
   static constexpr int kColumnsAt = kState + Rows * kStateRowBytes;     // fp32 [kColumns][KP]
   static constexpr int kInverseAt = kColumnsAt + 4 * kColumns * KP;     // fp32 [NT][KP]: k e^-G
   static constexpr int kGramAt = kInverseAt + 4 * NT * KP;              // float4 [NT][NT / 2]
-  static constexpr int kGatesAt = kGramAt + 16 * NT * NT / 2;           // fp16 [NT][KP]
-  static constexpr int kNodesAt = kGatesAt + 2 * NT * KP;               // 32 bits [NT] each: beta, norm of k, walked
+  static constexpr int kGatesAt = kGramAt + 16 * NT * NT / 2;           // fp32 [NT][KP]
+  static constexpr int kNodesAt = kGatesAt + 4 * NT * KP;               // 32 bits [NT] each: beta, norm of k, walked
   static constexpr int kPendingGatesAt = kNodesAt + 12 * NT;            // fp16 [NT][KP]
   static constexpr int kPendingKeysAt = kPendingGatesAt + 2 * NT * KP;  // fp32 [NT][KP]: k e^(G_tip - G)
   static constexpr int kPendingDecayAt = kPendingKeysAt + 4 * NT * KP;  // fp32 [KP]: e^(G_tip)
   static constexpr int kBytes = Pending ? kPendingDecayAt + 4 * KP : kPendingGatesAt;
 
-  // Blocks a multiprocessor of 227 KB has room for, and the registers for.
+  // Blocks a multiprocessor of 228 KB has room for, and the registers for.
   static constexpr int kBlocks = 233472 / (kBytes + 1024) >= 3 && !Pending ? 3 : 2;
 };
 
-__device__ inline float clamped_log_decay(float g) { return g < kLeastLogDecay ? kLeastLogDecay : g; }  // keeps NaN
+__device__ inline float clamped_log_decay(float g) {  // keeps NaN
+  float x;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(g), "f"(kLeastLogDecay));
+  return x;
+}
+__device__ inline float exponential_cut(float x) {  // e^x, ready to be cut
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fmaf_rn(x, 1.4426950408889634f, kLog2CutBalance)));
+  return y;
+}
 
-__device__ inline float4 read4(const std::byte* p) { return *reinterpret_cast<const float4*>(p); }
-__device__ inline float4 read_half4(const std::byte* p) {
-  const uint2 x = *reinterpret_cast<const uint2*>(p);
-  const float2 a = unpack(x.x, DType::fp16), b = unpack(x.y, DType::fp16);
+__device__ inline float4 read4(const void* p) { return *static_cast<const float4*>(p); }
+__device__ inline float4 unpack4(uint2 x, DType dtype) {
+  const float2 a = unpack(x.x, dtype), b = unpack(x.y, dtype);
   return {a.x, a.y, b.x, b.y};
 }
-__device__ inline void write_half4(std::byte* p, float4 x) {
-  *reinterpret_cast<uint2*>(p) = {pack(x.x, x.y, DType::fp16), pack(x.z, x.w, DType::fp16)};
-}
+__device__ inline uint2 load_pair(const std::byte* p) { return *reinterpret_cast<const uint2*>(p); }
 __device__ inline float4 add4(float4 a, float4 b) {
   return {__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z), __fadd_rn(a.w, b.w)};
 }
 __device__ inline float4 mul4(float4 a, float4 b) {
   return {__fmul_rn(a.x, b.x), __fmul_rn(a.y, b.y), __fmul_rn(a.z, b.z), __fmul_rn(a.w, b.w)};
 }
-__device__ inline float4 exponential4(float4 x) {
-  return {exponential(x.x), exponential(x.y), exponential(x.z), exponential(x.w)};
-}
+__device__ inline float4 mul4(float4 a, float b) { return mul4(a, float4{b, b, b, b}); }
 __device__ inline float dot4(float4 a, float4 b, float sum) {
   return __fmaf_rn(a.w, b.w, __fmaf_rn(a.z, b.z, __fmaf_rn(a.y, b.y, __fmaf_rn(a.x, b.x, sum))));
-}
-__device__ inline float4 to_tf32x4(float4 x) {
-  return {__uint_as_float(to_tf32(x.x)), __uint_as_float(to_tf32(x.y)), __uint_as_float(to_tf32(x.z)),
-          __uint_as_float(to_tf32(x.w))};
 }
 
 // A node as the warp that prepares it holds it: lane l has channels 4l to 4l + 3.
@@ -77,15 +121,14 @@ struct WyNode {
 };
 
 // Normalises a token, leaves its gates, step and norm in shared memory and its inputs in the record.
-template <class Io, int KP>
-__device__ inline WyNode prepare_node(const TokenLoads<Io, KP>& x, const TokenInputs& in, const Form& f,
-                                      const RecordTargets& record, std::byte* gates, float* beta, float* norm) {
+template <int KP>
+__device__ inline WyNode prepare_node(uint2 raw_k, uint2 raw_q, uint2 raw_a, uint32_t raw_beta, float4 bias, bool has_A,
+                                      float exp_A, float lower_bound, const Form& f, const RecordTargets& record,
+                                      float* gates, float* beta, float* norm) {
   const int lane = threadIdx.x % kWarp;
-  const bool has_A = in.A_log.data != nullptr;
-  const float exp_A = has_A ? exponential(to_float(x.A, DType::fp32)) : 1.0f;
-  const float4 k = to_float4(x.k[0], DType::bf16), q = to_float4(x.q[0], DType::bf16);
-  NormFactor rk;
-  float rq = 1.0f;
+  const bool live = KP == 128 || 4 * lane < KP;
+  const float4 k = unpack4(raw_k, DType::bf16), q = unpack4(raw_q, DType::bf16);
+  float rk = 1.0f, rq = 1.0f;
   if (f.l2norm) {
     float kk = dot4(k, k, 0), qq = dot4(q, q, 0);
 #pragma unroll
@@ -93,27 +136,24 @@ __device__ inline WyNode prepare_node(const TokenLoads<Io, KP>& x, const TokenIn
       kk = __fadd_rn(kk, __shfl_xor_sync(kFullMask, kk, mask));
       qq = __fadd_rn(qq, __shfl_xor_sync(kFullMask, qq, mask));
     }
-    rk = {rsqrtf(__fadd_rn(kk, kL2NormEpsilon)), 0.0f};
+    rk = rsqrtf(__fadd_rn(kk, kL2NormEpsilon));
     rq = rsqrtf(__fadd_rn(qq, kL2NormEpsilon));
   }
-  float4 g = gate_log_decay(f, to_float4(x.a[0], DType::bf16), to_float4(x.bias[0], DType::fp32), has_A, exp_A,
-                            in.lower_bound);
+  float4 g = gate_log_decay(f, unpack4(raw_a, DType::bf16), bias, has_A, exp_A, lower_bound);
   const uint2 half = {pack(g.x, g.y, DType::fp16), pack(g.z, g.w, DType::fp16)};
-  if (4 * lane < KP) {
+  g = unpack4(half, DType::fp16);
+  g = {clamped_log_decay(g.x), clamped_log_decay(g.y), clamped_log_decay(g.z), clamped_log_decay(g.w)};
+  if (live) {
     if (record.decay) *reinterpret_cast<uint2*>(record.decay + 8 * lane) = half;
-    if (record.k) *reinterpret_cast<uint2*>(record.k + 8 * lane) = make_uint2(x.k[0].bits[0], x.k[0].bits[1]);
+    if (record.k) *reinterpret_cast<uint2*>(record.k + 8 * lane) = raw_k;
+    *reinterpret_cast<float4*>(gates + 4 * lane) = g;
   }
-  const float2 low = unpack(half.x, DType::fp16), high = unpack(half.y, DType::fp16);
-  g = {clamped_log_decay(low.x), clamped_log_decay(low.y), clamped_log_decay(high.x), clamped_log_decay(high.y)};
-  if (4 * lane < KP) write_half4(gates + 8 * lane, g);
   if (lane == 0) {
-    *beta = step_size(f.beta, to_float(x.beta, DType::bf16));
-    *norm = rk.high;
-    if (record.k_rnorm) *record.k_rnorm = rk;
+    *beta = step_size(f.beta, unpack(raw_beta, DType::bf16).x);
+    *norm = rk;
+    if (record.k_rnorm) *record.k_rnorm = {rk, 0.0f};
   }
-  return {{normalised(k.x, rk), normalised(k.y, rk), normalised(k.z, rk), normalised(k.w, rk)},
-          {__fmul_rn(q.x, rq), __fmul_rn(q.y, rq), __fmul_rn(q.z, rq), __fmul_rn(q.w, rq)},
-          g};
+  return {mul4(k, rk), mul4(q, rq), g};
 }
 
 // A draft in the registers of a warp: lane t knows node t.
@@ -122,11 +162,13 @@ struct WyDraft {
   unsigned path;  // bit i: node i is on the path to this node, the node included
   bool ok;        // every parent is -1 or an earlier node
 };
-__device__ inline WyDraft load_draft(const Draft& draft, bool single_root, int64_t row, int64_t first_token,
-                                     int nodes) {
+__device__ inline WyDraft load_draft(const WyTunedArgs& a, int row, int first_token, int nodes) {
   const int lane = threadIdx.x % kWarp;
+  if (a.parents.data == nullptr) return {lane - 1, (2u << lane) - 1, true};
   int64_t given = -1;
-  if (lane < nodes) given = draft_parent(draft, single_root, row, first_token, lane);
+  if (lane < nodes && !(a.form.single_root && lane == 0)) {
+    given = a.parents_by_row ? a.parents.at(row, lane) : a.parents.at(first_token + lane);
+  }
   const bool good = given >= -1 && given < lane;
   WyDraft d{good ? static_cast<int>(given) : -1, 1u << lane, true};
   d.ok = __all_sync(kFullMask, good || lane >= nodes);
@@ -143,11 +185,11 @@ __device__ inline WyDraft load_draft(const Draft& draft, bool single_root, int64
   return d;
 }
 
+// Blocks: x = value head and slice of its rows, y = row of the batch.
 template <class T, int KP, int NT, int Rows, bool Pending>
 __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThreads,
                                   WyTunedShared<T, KP, NT, Rows, Pending>::kBlocks)
-    wy_tuned_kernel(const __grid_constant__ SequenceArgs a) {
-  using Io = FixedIo<DType::bf16>;
+    wy_tuned_kernel(const __grid_constant__ WyTunedArgs a) {
   using Shared = WyTunedShared<T, KP, NT, Rows, Pending>;
   constexpr int kWarps = Shared::kWarps, kGroups = NT / 8;  // groups of 8 nodes
   constexpr int kColumnBytes = 4 * KP;
@@ -157,7 +199,7 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
   extern __shared__ __align__(16) std::byte memory[];
   std::byte* const columns = memory + Shared::kColumnsAt;
   std::byte* const inverse = memory + Shared::kInverseAt;
-  std::byte* const gates = memory + Shared::kGatesAt;
+  float* const gates = reinterpret_cast<float*>(memory + Shared::kGatesAt);
   float* const gram = reinterpret_cast<float*>(memory + Shared::kGramAt);
   float* const betas = reinterpret_cast<float*>(memory + Shared::kNodesAt);
   float* const norms = betas + NT;
@@ -167,55 +209,76 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
   const Form& f = a.form;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int g = lane / 4, j = lane % 4;
-  const int split = static_cast<int>(blockIdx.x % a.splits);
-  const int64_t unit = blockIdx.x / a.splits;
-  const int64_t n = unit / f.HV;
-  const int hv = static_cast<int>(unit % f.HV);
+  const bool live_lane = KP == 128 || 4 * lane < KP;
+  int hv = static_cast<int>(blockIdx.x), split = 0;
+  if (a.splits > 1) split = hv % a.splits, hv /= a.splits;
+  const int n = static_cast<int>(blockIdx.y);
+  const int h = f.heads_ratio == 1 ? hv : hv / f.heads_ratio;
   const int block_row = split * Rows;
-  const int64_t head_elements = int64_t{KP} * f.V;
-  const bool first_block = hv == 0 && split == 0;
+  const bool first_block = blockIdx.x == 0;
   const bool has_rows = warp < Shared::kRowWarps;
 
-  uint32_t bits = 0;
-  const RowIndices indices = load_row_indices(a.rows, n);
-  int64_t record_row = -1, tip = -1, pending_record = -1;
-  if (a.records.base != nullptr) record_row = present(a.record_rows) ? index_at(a.record_rows, n) : n;
-  if (Pending) {
-    tip = index_at(a.pending.tips, n);
-    pending_record = index_at(a.pending.record_rows, n);
+  const int64_t begin = a.cu_seqlens.at(n), end = a.cu_seqlens.at(n + 1);
+  RowIndices indices;
+  if (a.slots.data != nullptr) {
+    indices.slot = a.slots.at(n);
+    indices.has_state = flag_at(a.has_state, n);
   }
-  const RowRange range = resolve_range(a.rows, n, f.max_nodes, bits);
+  int64_t record_row = -1, tip = -1, pending_record = -1;
+  if (a.records.base != nullptr) record_row = a.record_rows.data != nullptr ? a.record_rows.at(n) : n;
+  if (Pending) {
+    if (a.dst_slots.data != nullptr) indices.dst_slot = a.dst_slots.at(n);
+    tip = a.tips.at(n);
+    pending_record = a.pending_rows.at(n);
+  }
+  uint32_t bits = 0;
   RowTarget target;
-  if (!range.bad) target = resolve_target(indices, a.rows, a.state, a.dst, f.null_slot0, bits);
-  const int count = static_cast<int>(range.count);
+  const bool bad_range = begin < 0 || end < begin || end > a.tokens || end - begin > f.max_nodes;
+  if (bad_range) {
+    bits = KDA_DEVICE_BAD_CU_SEQLENS;
+  } else {
+    target = resolve_target(indices, a.slots.data != nullptr, Pending && a.dst_slots.data != nullptr, a.state, a.dst,
+                            f.null_slot0, bits);
+  }
+  const int first_token = static_cast<int>(begin), count = bad_range ? 0 : static_cast<int>(end - begin);
   const auto head_of = [&](const StatePool& pool, int64_t slot) {
-    return pool.base + (slot * pool.slot_stride + hv * head_elements) * int64_t{sizeof(T)};
+    return pool.base + (slot * pool.slot_stride + int64_t{hv} * (KP * f.V)) * int64_t{sizeof(T)};
   };
   const auto refuse = [&] {
     if (first_block && threadIdx.x == 0) raise_status(a.status, bits);
     for (int i = threadIdx.x; i < count * Rows; i += Shared::kThreads) {
-      const int64_t t = range.begin + i / Rows;
-      store_element(a.tokens.out.data, DType::bf16,
-                    t * a.tokens.out.token_stride + hv * a.tokens.out.head_stride + block_row + i % Rows, 0.0f);
+      *reinterpret_cast<uint16_t*>(a.out.at(first_token + i / Rows, hv) + 2 * (block_row + i % Rows)) = 0;
     }
   };
-  if (range.bad || target.null) return refuse();
+  if (bad_range || target.null) return refuse();
 
   // Everything that is read once is asked for here: tokens, values, then the state.
-  TokenLoads<Io, KP> loads[kGroups];
+  uint2 raw_k[kGroups], raw_q[kGroups], raw_a[kGroups];
+  uint32_t raw_beta[kGroups];
+  float4 bias = {0, 0, 0, 0};
+#pragma unroll
+  for (int i = 0; i < kGroups; ++i) {
+    raw_k[i] = raw_q[i] = raw_a[i] = {0, 0};
+    raw_beta[i] = 0;
+    const int token = first_token + warp + 8 * i;
+    if (warp + 8 * i < count && live_lane) {
+      raw_k[i] = load_pair(a.k.at(token, h) + 8 * lane);
+      raw_q[i] = load_pair(a.q.at(token, h) + 8 * lane);
+      raw_a[i] = load_pair(a.a.at(token, hv) + 8 * lane);
+      raw_beta[i] = *reinterpret_cast<const uint16_t*>(a.b.at(token, hv));
+    }
+  }
+  const bool has_A = a.A_log != nullptr;
+  float A = 0;
+  if (has_A) A = a.A_log[hv];
+  if (a.dt_bias != nullptr && live_lane) bias = read4(a.dt_bias + hv * KP + 4 * lane);
+  const int warp_row = block_row + warp * kWyRows;
   uint2 values[kGroups];  // node 8i + g, rows 4j to 4j + 3 of the warp
 #pragma unroll
   for (int i = 0; i < kGroups; ++i) {
-    if (warp + 8 * i < count) loads[i].load(a.tokens, f, range.begin + warp + 8 * i, hv);
-  }
-  const int warp_row = block_row + warp * kWyRows;
-#pragma unroll
-  for (int i = 0; i < kGroups; ++i) {
     values[i] = {0, 0};
-    if (has_rows && 8 * i + g < count) {
-      const int64_t at = (range.begin + 8 * i + g) * a.tokens.v.token_stride + hv * a.tokens.v.head_stride;
-      values[i] = *reinterpret_cast<const uint2*>(a.tokens.v.data + 2 * (at + warp_row + 4 * j));
-    }
+    if (has_rows && 8 * i + g < count)
+      values[i] = load_pair(a.v.at(first_token + 8 * i + g, hv) + 2 * (warp_row + 4 * j));
   }
   std::byte* const state = memory + Shared::kState + warp * kWyRows * Shared::kStateRowBytes;
   if (has_rows) {
@@ -223,16 +286,23 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
     const bool live = target.slot >= 0;
     const int piece = lane % kPieces, row = lane / kPieces;
     const std::byte* const from =
-        (live ? head_of(a.state, target.slot) + warp_row * Shared::kStateRowBytes : a.tokens.k.data) + 16 * lane;
+        (live ? head_of(a.state, target.slot) + warp_row * Shared::kStateRowBytes : a.k.data) + 16 * lane;
+    if (live) {
 #pragma unroll
-    for (int i = 0; i < kWyRows; i += kRowsAtOnce) {
-      const int flip = (i + row) % 2 * kStateFlip;
-      async_copy16(state + (i + row) * Shared::kStateRowBytes + 16 * (piece ^ flip),
-                   from + (live ? i * Shared::kStateRowBytes : 0), live);
+      for (int i = 0; i < kWyRows; i += kRowsAtOnce) {
+        const int flip = (i + row) % 2 * kStateFlip;
+        async_copy16(state + (i + row) * Shared::kStateRowBytes + 16 * (piece ^ flip),
+                     from + i * Shared::kStateRowBytes);
+      }
+    } else {
+#pragma unroll 1
+      for (int i = 0; i < kWyRows; i += kRowsAtOnce) {
+        *reinterpret_cast<uint4*>(state + (i + row) * Shared::kStateRowBytes + 16 * piece) = {0, 0, 0, 0};
+      }
     }
   }
 
-  const WyDraft draft = load_draft(a.draft, f.single_root, n, range.begin, count);
+  const WyDraft draft = load_draft(a, n, first_token, count);
   if (!draft.ok) bits |= KDA_DEVICE_BAD_PARENT;
   RecordedPath path;
   const std::byte* pending_row = nullptr;
@@ -241,7 +311,7 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
       path.bits = KDA_DEVICE_BAD_RECORD;
     } else {
       pending_row = a.records.base + pending_record * a.records.row_stride;
-      path = recorded_path(pending_row, a.record_layout, kRecordMagic, f.max_nodes, tip);
+      path = recorded_path(pending_row, a.layout, kRecordMagic, f.max_nodes, tip);
     }
     bits |= path.bits;
   }
@@ -251,19 +321,20 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
   }
   if (!Pending || (pending_row == nullptr && target.in_place)) target.dst = -1;
 
-  std::byte* record = nullptr;
+  std::byte* record = nullptr;        // of the row
+  std::byte* record_nodes = nullptr;  // its first node
   if (record_row >= 0) {
     if (record_row >= a.records.rows) {
       bits |= KDA_DEVICE_BAD_ENTRY;
     } else {
       record = a.records.base + record_row * a.records.row_stride;
+      record_nodes = record + a.layout.nodes_begin;
     }
   }
   if (first_block && threadIdx.x == 0) raise_status(a.status, bits);
   if (record != nullptr && first_block && warp == 0) {
     if (lane == 0) {
-      *reinterpret_cast<RecordHeader*>(record) = {kRecordMagic, a.record_layout.version_form, count,
-                                                  a.record_layout.geometry};
+      *reinterpret_cast<RecordHeader*>(record) = {kRecordMagic, a.layout.version_form, count, a.layout.geometry};
     }
     RecordParent* const parents = reinterpret_cast<RecordParent*>(record + sizeof(RecordHeader));
     if (lane < f.max_nodes) parents[lane] = {lane < count ? draft.parent : -1, 0};
@@ -275,36 +346,40 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
   const int committed = Pending ? __popcll(path.nodes) : 0;
   if (Pending) {
     unsigned rest = static_cast<unsigned>(path.nodes);
+    const std::byte* const first = pending_row + a.layout.nodes_begin;
+    const std::byte* const first_u = first + 4 * (hv * f.V + warp_row + 4 * (g / 2) + g % 2);
 #pragma unroll
     for (int i = 0; i < NT; ++i) {
       if (rest == 0) continue;
-      const std::byte* const node =
-          pending_row + a.record_layout.nodes_begin + (__ffs(rest) - 1) * a.record_layout.node_bytes;
+      const int64_t offset = int64_t{__ffs(rest) - 1} * a.node_bytes;
       rest &= rest - 1;
       if (has_rows) {
-        const float* const u =
-            reinterpret_cast<const float*>(node) + int64_t{hv} * f.V + warp_row + 4 * (g / 2) + g % 2;
+        const float* const u = reinterpret_cast<const float*>(first_u + offset);
         pending_u[i][0] = u[0], pending_u[i][1] = u[2];
       }
       if (i % kWarps == warp) {
-        const int h = hv / f.heads_ratio;
-        const NormFactor rk = reinterpret_cast<const NormFactor*>(node + a.record_layout.k_rnorm)[h];
-        float4& k = pending_k[i / kWarps];
-        float4& log_decay = pending_g[i / kWarps];
-        k = log_decay = {0, 0, 0, 0};
-        if (4 * lane < KP) {
-          k = load4<true>(node + a.record_layout.k, DType::bf16, int64_t{h} * KP + 4 * lane);
-          log_decay = load4<true>(node + a.record_layout.decay, DType::fp16, int64_t{hv} * KP + 4 * lane);
+        const std::byte* const node = first + offset;
+        const float rk = reinterpret_cast<const NormFactor*>(node + a.layout.k_rnorm)[h].high;
+        float4 k = {0, 0, 0, 0}, log_decay = {0, 0, 0, 0};
+        if (live_lane) {
+          k = unpack4(load_pair(node + a.layout.k + 2 * (h * KP + 4 * lane)), DType::bf16);
+          const uint2 half = load_pair(node + a.layout.decay + 2 * (hv * KP + 4 * lane));
+          log_decay = unpack4(half, DType::fp16);
         }
-        k = {normalised(k.x, rk), normalised(k.y, rk), normalised(k.z, rk), normalised(k.w, rk)};
 #pragma unroll
         for (int x = 0; x < 4; ++x) (&log_decay.x)[x] = clamped_log_decay((&log_decay.x)[x]);
-        if (4 * lane < KP) write_half4(memory + Shared::kPendingGatesAt + 2 * i * KP + 8 * lane, log_decay);
+        pending_k[i / kWarps] = mul4(k, rk);
+        pending_g[i / kWarps] = log_decay;
+        if (live_lane) {
+          *reinterpret_cast<uint2*>(memory + Shared::kPendingGatesAt + 2 * i * KP + 8 * lane) = {
+              pack(log_decay.x, log_decay.y, DType::fp16), pack(log_decay.z, log_decay.w, DType::fp16)};
+        }
       }
     }
   }
 
   WyNode nodes[kGroups];
+  const float exp_A = has_A ? exponential(A) : 1.0f;
 #pragma unroll
   for (int i = 0; i < kGroups; ++i) {
     const int t = warp + 8 * i;
@@ -312,15 +387,15 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
     if (t >= count) continue;
     RecordTargets targets;
     if (record != nullptr && split == 0) {
-      std::byte* const at = record + a.record_layout.nodes_begin + t * a.record_layout.node_bytes;
-      const int h = hv / f.heads_ratio;
-      targets.decay = at + a.record_layout.decay + int64_t{hv} * KP * 2;
-      if (hv % f.heads_ratio == 0) {
-        targets.k = at + a.record_layout.k + int64_t{h} * KP * 2;
-        targets.k_rnorm = reinterpret_cast<NormFactor*>(at + a.record_layout.k_rnorm) + h;
+      std::byte* const at = record_nodes + int64_t{t} * a.node_bytes;
+      targets.decay = at + a.layout.decay + 2 * hv * KP;
+      if (f.heads_ratio == 1 || hv % f.heads_ratio == 0) {
+        targets.k = at + a.layout.k + 2 * h * KP;
+        targets.k_rnorm = reinterpret_cast<NormFactor*>(at + a.layout.k_rnorm) + h;
       }
     }
-    nodes[i] = prepare_node<Io, KP>(loads[i], a.tokens, f, targets, gates + 2 * t * KP, betas + t, norms + t);
+    nodes[i] = prepare_node<KP>(raw_k[i], raw_q[i], raw_a[i], raw_beta[i], bias, has_A, exp_A, a.lower_bound, f,
+                                targets, gates + t * KP, betas + t, norms + t);
   }
   __syncthreads();
 
@@ -328,10 +403,10 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
 #pragma unroll
     for (int own = 0; own < kGroups; ++own) {
       const int i = warp + kWarps * own;
-      if (4 * lane >= KP || (i >= committed && i > 0)) continue;
+      if (!live_lane || (i >= committed && i > 0)) continue;
       float4 after = {0, 0, 0, 0};
       for (int x = i + 1; x < committed; ++x) {
-        after = add4(after, read_half4(memory + Shared::kPendingGatesAt + 2 * x * KP + 8 * lane));
+        after = add4(after, unpack4(load_pair(memory + Shared::kPendingGatesAt + 2 * x * KP + 8 * lane), DType::fp16));
       }
       const auto decay4 = [](float4 x) { return float4{decay_of(x.x), decay_of(x.y), decay_of(x.z), decay_of(x.w)}; };
       if (i < committed) {
@@ -345,60 +420,69 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
     }
   }
 
+  // gram[i][t / 8][t % 8 / 2]: {key, key, query, query} of nodes t and t + 1 with node i: 0 unless i is on
+  // their path, and the key of a node with itself, so that its u stays what it is once it is known
+  const auto gram_at = [&](int i, int t) { return gram + 4 * (i * (NT / 2) + t / 2) + t % 2; };
   unsigned unfactored = 0;  // bit i: this warp's node 8i + warp decays too far for e^(-G)
 #pragma unroll
   for (int own = 0; own < kGroups; ++own) {
     const int t = warp + 8 * own;
-    const unsigned on_path = t < count ? __shfl_sync(kFullMask, draft.path, t) : 0;
+    const unsigned on_path = __shfl_sync(kFullMask, draft.path, t);
     float4 sum = {0, 0, 0, 0};
+    if (t < count && live_lane) {
 #pragma unroll
-    for (int i = 0; i < 8 * (own + 1); ++i) {
-      if ((on_path >> i & 1) && 4 * lane < KP) sum = add4(sum, read_half4(gates + 2 * i * KP + 8 * lane));
+      for (int i = 0; i < 8 * (own + 1); ++i) {
+        if (on_path >> i & 1) sum = add4(sum, read4(gates + i * KP + 4 * lane));
+      }
     }
-    const bool far = sum.x < kLeastFactoredLogDecay || sum.y < kLeastFactoredLogDecay ||
-                     sum.z < kLeastFactoredLogDecay || sum.w < kLeastFactoredLogDecay;
-    if (__any_sync(kFullMask, far)) unfactored |= 1u << own;
-    if (4 * lane < KP) {
-      const float4 down = exponential4(sum), up = exponential4({-sum.x, -sum.y, -sum.z, -sum.w});
+    const float least = fminf(fminf(sum.x, sum.y), fminf(sum.z, sum.w));
+    if (__any_sync(kFullMask, least < kLeastFactoredLogDecay)) unfactored |= 1u << own;
+    if (live_lane) {
+      float4 down, up;
+#pragma unroll
+      for (int x = 0; x < 4; ++x) {
+        (&down.x)[x] = exponential_cut((&sum.x)[x]);
+        (&up.x)[x] = exponential_cut(-(&sum.x)[x]);
+      }
       const int offset = 16 * (lane ^ (t % 2 * kColumnFlip));
       // columns of a group of 8 nodes: 8 keys, then 8 queries
       std::byte* const key = columns + (16 * own + warp) * kColumnBytes + offset;
-      *reinterpret_cast<float4*>(key) = to_tf32x4(mul4(nodes[own].k, down));
-      *reinterpret_cast<float4*>(key + 8 * kColumnBytes) = to_tf32x4(mul4(nodes[own].q, down));
-      *reinterpret_cast<float4*>(inverse + t * kColumnBytes + offset) = to_tf32x4(mul4(nodes[own].k, up));
+      *reinterpret_cast<float4*>(key) = mul4(nodes[own].k, down);
+      *reinterpret_cast<float4*>(key + 8 * kColumnBytes) = mul4(nodes[own].q, down);
+      *reinterpret_cast<float4*>(inverse + t * kColumnBytes + offset) = mul4(nodes[own].k, up);
     }
   }
-  // gram[i][t / 8][t % 8 / 2]: {key, key, query, query} of nodes t and t + 1 with their ancestor i
-  const auto gram_at = [&](int i, int t) { return gram + 4 * (i * (NT / 2) + t / 2) + t % 2; };
+  if (unfactored != 0) {
 #pragma unroll
-  for (int own = 0; own < kGroups; ++own) {
-    if (!(unfactored >> own & 1)) continue;
-    const int t = warp + 8 * own;
-    float4 walked = {0, 0, 0, 0};
-    float key_dot = 0, query_dot = dot4(nodes[own].q, nodes[own].k, 0);
-    for (int i = t; i >= 0;) {
+    for (int own = 0; own < kGroups; ++own) {
+      if (!(unfactored >> own & 1)) continue;
+      const int t = warp + 8 * own;
+      if (lane < NT) gram_at(lane, t)[0] = gram_at(lane, t)[2] = 0;
+      __syncwarp();
+      float4 walked = {0, 0, 0, 0};
+      float key_dot = 0, query_dot = dot4(nodes[own].q, nodes[own].k, 0);
+      for (int i = t; i >= 0;) {
 #pragma unroll
-      for (int mask = 16; mask > 0; mask /= 2) {
-        key_dot = __fadd_rn(key_dot, __shfl_xor_sync(kFullMask, key_dot, mask));
-        query_dot = __fadd_rn(query_dot, __shfl_xor_sync(kFullMask, query_dot, mask));
-      }
-      if (lane == 0) gram_at(i, t)[0] = key_dot, gram_at(i, t)[2] = query_dot;
-      if (4 * lane < KP) walked = add4(walked, read_half4(gates + 2 * i * KP + 8 * lane));
-      i = __shfl_sync(kFullMask, draft.parent, i);
-      if (i < 0) break;
-      key_dot = query_dot = 0;
-      if (4 * lane < KP) {
-        const float4 raw = load4<true>(
-            a.tokens.k.data, DType::bf16,
-            (range.begin + i) * a.tokens.k.token_stride + hv / f.heads_ratio * a.tokens.k.head_stride + 4 * lane);
-        const float norm = norms[i];
-        const float4 k_i = mul4(mul4(raw, {norm, norm, norm, norm}), exponential4(walked));
-        key_dot = dot4(nodes[own].k, k_i, 0);
-        query_dot = dot4(nodes[own].q, k_i, 0);
+        for (int mask = 16; mask > 0; mask /= 2) {
+          key_dot = __fadd_rn(key_dot, __shfl_xor_sync(kFullMask, key_dot, mask));
+          query_dot = __fadd_rn(query_dot, __shfl_xor_sync(kFullMask, query_dot, mask));
+        }
+        if (lane == 0) gram_at(i, t)[0] = key_dot, gram_at(i, t)[2] = query_dot;
+        if (live_lane) walked = add4(walked, read4(gates + i * KP + 4 * lane));
+        i = __shfl_sync(kFullMask, draft.parent, i);
+        if (i < 0) break;
+        key_dot = query_dot = 0;
+        if (live_lane) {
+          const float4 raw = unpack4(load_pair(a.k.at(first_token + i, h) + 8 * lane), DType::bf16);
+          const float4 decay = {exponential(walked.x), exponential(walked.y), exponential(walked.z),
+                                exponential(walked.w)};
+          const float4 k_i = mul4(mul4(raw, norms[i]), decay);
+          key_dot = dot4(nodes[own].k, k_i, 0);
+          query_dot = dot4(nodes[own].q, k_i, 0);
+        }
       }
     }
   }
-  // The others' inner products: one warp for each 8 nodes and 8 ancestors. Warps that have no rows come first.
   if (lane < kGroups) walked_nodes[warp + 8 * lane] = unfactored >> lane & 1;
   __syncthreads();
 
@@ -410,6 +494,7 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
     return 128 * (b / 2) + 32 * j + 16 * ((b & 1) ^ (g & 1));
   };
 
+  // The inner products: one warp for each 8 nodes and 8 others.
   constexpr int kGramTiles = kGroups * (kGroups + 1) / 2;
   const int tile = kWarps - 1 - warp;
   if (tile < kGramTiles) {
@@ -429,11 +514,13 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
       }
     }
     const int t = 8 * later + g;
+    const unsigned on_path = __shfl_sync(kFullMask, draft.path, t);
     if (walked_nodes[t] == 0) {
 #pragma unroll
       for (int x = 0; x < 4; ++x) {
+        const int i = 8 * earlier + 2 * j + x % 2;
         const float dot = __fadd_rn(__fadd_rn(sums[0][x], sums[1][x]), __fadd_rn(sums[2][x], sums[3][x]));
-        gram_at(8 * earlier + 2 * j + x % 2, t)[x / 2 * 2] = dot;
+        gram_at(i, t)[x / 2 * 2] = (on_path >> i & 1) && (x >= 2 || i != t) ? dot : 0.0f;
       }
     }
   }
@@ -513,9 +600,12 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
         uint32_t x[2][4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          // bf16 values are tf32 already
-          x[0][i] = sizeof(T) == 2 && !Pending ? __float_as_uint(s[0][4 * p + i]) : to_tf32(s[0][4 * p + i]);
-          x[1][i] = sizeof(T) == 2 && !Pending ? __float_as_uint(s[1][4 * p + i]) : to_tf32(s[1][4 * p + i]);
+          constexpr bool kCut = sizeof(T) == 4 || Pending;  // bf16 values fit as they are
+#pragma unroll
+          for (int line = 0; line < 2; ++line) {
+            const float value = s[line][4 * p + i];
+            x[line][i] = __float_as_uint(kCut ? __fmul_rn(value, kCutBalance) : value);
+          }
         }
         const std::byte* const at = columns + g * kColumnBytes + column_offset(kParts * b + p);
 #pragma unroll
@@ -537,22 +627,17 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
   // The solve. Lane (g, j) has nodes 2j and 2j + 1 of each group; u of each node in turn goes to the other three lanes.
   float r[kGroups][4];  // line x / 2, node x % 2
   float beta[kGroups][2];
-  unsigned on_path[kGroups][2];
 #pragma unroll
   for (int i = 0; i < kGroups; ++i) {
     const uint32_t lines[2] = {transpose_8x8(values[i].x), transpose_8x8(values[i].y)};
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float2 v = unpack(lines[h], DType::bf16);
-      r[i][2 * h] = __fsub_rn(v.x, sums[i][0][2 * h]);
-      r[i][2 * h + 1] = __fsub_rn(v.y, sums[i][0][2 * h + 1]);
+    for (int line = 0; line < 2; ++line) {
+      const float2 v = unpack(lines[line], DType::bf16);
+      r[i][2 * line] = __fsub_rn(v.x, sums[i][0][2 * line]);
+      r[i][2 * line + 1] = __fsub_rn(v.y, sums[i][0][2 * line + 1]);
     }
-#pragma unroll
-    for (int x = 0; x < 2; ++x) {
-      const int t = 8 * i + 2 * j + x;
-      beta[i][x] = betas[t];
-      on_path[i][x] = __shfl_sync(kFullMask, draft.path, t);
-    }
+    const float2 pair = *reinterpret_cast<const float2*>(betas + 8 * i + 2 * j);
+    beta[i][0] = pair.x, beta[i][1] = pair.y;
   }
 #pragma unroll
   for (int t = 0; t < NT; ++t) {
@@ -562,31 +647,29 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
     const float own[2] = {__fmul_rn(beta[t / 8][t % 2], r[t / 8][t % 2]),
                           __fmul_rn(beta[t / 8][t % 2], r[t / 8][2 + t % 2])};
     const float u[2] = {__shfl_sync(kFullMask, own[0], owner, kLanes), __shfl_sync(kFullMask, own[1], owner, kLanes)};
+    if (j == owner) r[t / 8][t % 2] = own[0], r[t / 8][2 + t % 2] = own[1];
 #pragma unroll
     for (int i = t / 8; i < kGroups; ++i) {
-      const float4 dots = *reinterpret_cast<const float4*>(gram + 4 * (t * (NT / 2) + 4 * i + j));
+      const float4 dots = read4(gram + 4 * (t * (NT / 2) + 4 * i + j));
 #pragma unroll
       for (int x = 0; x < 2; ++x) {
-        if (!(on_path[i][x] >> t & 1)) continue;
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          r[i][2 * h + x] = __fmaf_rn(-(&dots.x)[x], u[h], r[i][2 * h + x]);
-          sums[i][1][2 * h + x] = __fmaf_rn((&dots.x)[2 + x], u[h], sums[i][1][2 * h + x]);
+        for (int line = 0; line < 2; ++line) {
+          r[i][2 * line + x] = __fmaf_rn(-(&dots.x)[x], u[line], r[i][2 * line + x]);
+          sums[i][1][2 * line + x] = __fmaf_rn((&dots.x)[2 + x], u[line], sums[i][1][2 * line + x]);
         }
       }
     }
-    if (j == owner) r[t / 8][t % 2] = own[0], r[t / 8][2 + t % 2] = own[1];
   }
 
 #pragma unroll
   for (int i = 0; i < kGroups; ++i) {
-    const float scale = a.tokens.scale;
+    const float scale = a.scale;
     const float* const w = sums[i][1];
     const uint2 out = {transpose_8x8(pack(__fmul_rn(scale, w[0]), __fmul_rn(scale, w[1]), DType::bf16)),
                        transpose_8x8(pack(__fmul_rn(scale, w[2]), __fmul_rn(scale, w[3]), DType::bf16))};
     if (8 * i + g < count) {
-      const int64_t at = (range.begin + 8 * i + g) * a.tokens.out.token_stride + hv * a.tokens.out.head_stride;
-      *reinterpret_cast<uint2*>(a.tokens.out.data + 2 * (at + warp_row + 4 * j)) = out;
+      *reinterpret_cast<uint2*>(a.out.at(first_token + 8 * i + g, hv) + 2 * (warp_row + 4 * j)) = out;
     }
     if (record == nullptr) continue;
     // lanes of neighbouring lines exchange halves: even ones get four rows of node 2j, odd ones of node 2j + 1
@@ -596,8 +679,7 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
     const float mine[2] = {select(odd, r[i][1], r[i][0]), select(odd, r[i][3], r[i][2])};
     const int t = 8 * i + 2 * j + (odd ? 1 : 0);
     if (t < count) {
-      std::byte* const at = record + a.record_layout.nodes_begin + t * a.record_layout.node_bytes +
-                            4 * (int64_t{hv} * f.V + warp_row + 4 * (g / 2));
+      std::byte* const at = record_nodes + int64_t{t} * a.node_bytes + 4 * (hv * f.V + warp_row + 4 * (g / 2));
       *reinterpret_cast<float4*>(at) = {select(odd, other[0], mine[0]), select(odd, mine[0], other[0]),
                                         select(odd, other[1], mine[1]), select(odd, mine[1], other[1])};
     }
