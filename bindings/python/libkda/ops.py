@@ -7,7 +7,8 @@
 
 Every operator takes the plan's handle (an int, so that compiled graphs hold it as a constant) and the keywords of the method
 of Plan of the same name. Outputs are arguments; nothing is returned; nothing is allocated on the CPU, and on CUDA only the
-workspace where none is given. The stream is torch's current one.
+workspace where none is given. The stream is torch's current one. The functions of this module call the operators, but for plain
+CPU tensors outside compilation, where they go straight to the plan: torch's own way through an operator costs 9 us there.
 """
 
 from __future__ import annotations
@@ -89,7 +90,17 @@ def _define(operation: str):
     _library.impl(operation, on_cuda, "CUDA")
     torch.library.register_fake(f"libkda::{operation}", fake, lib=_library)
     operator = getattr(torch.ops.libkda, operation).default
-    return operator
+
+    def call(plan: int, **arguments) -> None:
+        if not torch.compiler.is_compiling() and all(
+                type(value) is torch.Tensor and value.is_cpu for value in arguments.values() if hasattr(value, "is_cpu")):
+            method(_plan(plan), **arguments)
+        else:
+            operator(plan, **arguments)
+
+    call.__name__ = call.__qualname__ = operation
+    call.__doc__ = f"torch.ops.libkda.{operation}: Plan.{operation} of the plan with this handle."
+    return call
 
 
 extend = _define("extend")

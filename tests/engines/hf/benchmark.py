@@ -44,7 +44,8 @@ def overhead():
         return [t / inner for t in seconds(run, 15)]
 
     show("Plan.decode, torch tensors", many(lambda: plan.decode(**arguments)), 1e6, "us")
-    show("torch.ops.libkda.decode", many(lambda: ops.decode(handle, **arguments)), 1e6, "us")
+    show("libkda.ops.decode", many(lambda: ops.decode(handle, **arguments)), 1e6, "us")
+    show("torch.ops.libkda.decode", many(lambda: torch.ops.libkda.decode.default(handle, **arguments)), 1e6, "us")
     arrays = {name: value.numpy() for name, value in arguments.items()}
     show("Plan.decode, NumPy arrays", many(lambda: plan.decode(**arrays)), 1e6, "us")
     batched = [x[None] for x in (q, k, v, -a.abs(), torch.rand(1, 1))]

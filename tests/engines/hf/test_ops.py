@@ -51,16 +51,18 @@ def calls(made):
 def test_opcheck(position):
     made = plan()
     operation, arguments = calls(made)[position]
-    torch.library.opcheck(getattr(ops, operation), (ops.register_plan(made),), arguments)
+    torch.library.opcheck(getattr(torch.ops.libkda, operation).default, (ops.register_plan(made),), arguments)
 
 
 @pytest.mark.parametrize("position", range(10))
-def test_the_bits_are_those_of_plan(position):
+@pytest.mark.parametrize("through", ["function", "operator"])
+def test_the_bits_are_those_of_plan(position, through):
     made = plan()
     operation, arguments = calls(made)[position]
     copies = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in arguments.items()}
     getattr(made, operation)(**copies)
-    getattr(ops, operation)(ops.register_plan(made), **arguments)
+    call = getattr(ops, operation) if through == "function" else getattr(torch.ops.libkda, operation)
+    call(ops.register_plan(made), **arguments)
     for name, value in arguments.items():
         if isinstance(value, torch.Tensor):
             assert value.equal(copies[name]) or value.isnan().any(), name
