@@ -83,8 +83,8 @@ struct WyTunedShared {
   static constexpr int kPendingDecayAt = kPendingKeysAt + 4 * NT * KP;  // fp32 [KP]: e^(G_tip)
   static constexpr int kBytes = Pending ? kPendingDecayAt + 4 * KP : kPendingGatesAt;
 
-  // Blocks a multiprocessor of 228 KB has room for, and the registers for.
-  static constexpr int kBlocks = 233472 / (kBytes + 1024) >= 3 && !Pending ? 3 : 2;
+  // Blocks of a multiprocessor with 228 KB, by its shared memory and by the registers that a thread needs.
+  static constexpr int kBlocks = 233472 / (kBytes + 1024) >= 3 && !Pending && (NT == 8 || KP == 64) ? 3 : 2;
 };
 
 __device__ inline float clamped_log_decay(float g) {  // keeps NaN
@@ -162,13 +162,16 @@ struct WyDraft {
   unsigned path;  // bit i: node i is on the path to this node, the node included
   bool ok;        // every parent is -1 or an earlier node
 };
-__device__ inline WyDraft load_draft(const WyTunedArgs& a, int row, int first_token, int nodes) {
+// Lane t loads the parent of node t as given.
+__device__ inline int64_t load_parent(const WyTunedArgs& a, int row, int first_token, int nodes) {
   const int lane = threadIdx.x % kWarp;
-  if (a.parents.data == nullptr) return {lane - 1, (2u << lane) - 1, true};
-  int64_t given = -1;
-  if (lane < nodes && !(a.form.single_root && lane == 0)) {
-    given = a.parents_by_row ? a.parents.at(row, lane) : a.parents.at(first_token + lane);
-  }
+  if (a.parents.data == nullptr) return lane - 1;
+  if (lane >= nodes || (a.form.single_root && lane == 0)) return -1;
+  return a.parents_by_row ? a.parents.at(row, lane) : a.parents.at(first_token + lane);
+}
+__device__ inline WyDraft make_draft(bool chain, int64_t given, int nodes) {
+  const int lane = threadIdx.x % kWarp;
+  if (chain) return {lane - 1, (2u << lane) - 1, true};
   const bool good = given >= -1 && given < lane;
   WyDraft d{good ? static_cast<int>(given) : -1, 1u << lane, true};
   d.ok = __all_sync(kFullMask, good || lane >= nodes);
@@ -280,6 +283,50 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
     if (has_rows && 8 * i + g < count)
       values[i] = load_pair(a.v.at(first_token + 8 * i + g, hv) + 2 * (warp_row + 4 * j));
   }
+  const bool chain = a.parents.data == nullptr;
+  const int64_t given_parent = load_parent(a, n, first_token, count);
+  RecordedPath path;
+  const std::byte* pending_row = nullptr;
+  if (Pending && tip >= 0 && pending_record >= 0) {
+    if (pending_record >= a.records.rows) {
+      path.bits = KDA_DEVICE_BAD_RECORD;
+    } else {
+      pending_row = a.records.base + pending_record * a.records.row_stride;
+      path = recorded_path(pending_row, a.layout, kRecordMagic, f.max_nodes, tip);
+    }
+    bits |= path.bits;
+  }
+
+  // The accepted path's nodes: u of the warp's rows, and keys and gates of the nodes that the warp prepares.
+  float pending_u[Pending ? NT : 1][2];
+  uint2 pending_raw_k[kGroups], pending_raw_g[kGroups];
+  float pending_norm[kGroups];
+  const int committed = Pending ? __popcll(path.nodes) : 0;
+  if (Pending) {
+    unsigned rest = static_cast<unsigned>(path.nodes);
+    const std::byte* const first = pending_row + a.layout.nodes_begin;
+    const std::byte* const first_u = first + 4 * (hv * f.V + warp_row + 4 * (g / 2) + g % 2);
+#pragma unroll
+    for (int i = 0; i < NT; ++i) {
+      if (rest == 0) continue;
+      const int64_t offset = int64_t{__ffs(rest) - 1} * a.node_bytes;
+      rest &= rest - 1;
+      if (has_rows) {
+        const float* const u = reinterpret_cast<const float*>(first_u + offset);
+        pending_u[i][0] = u[0], pending_u[i][1] = u[2];
+      }
+      if (i % kWarps == warp) {
+        const std::byte* const node = first + offset;
+        pending_norm[i / kWarps] = reinterpret_cast<const NormFactor*>(node + a.layout.k_rnorm)[h].high;
+        pending_raw_k[i / kWarps] = pending_raw_g[i / kWarps] = {0, 0};
+        if (live_lane) {
+          pending_raw_k[i / kWarps] = load_pair(node + a.layout.k + 2 * (h * KP + 4 * lane));
+          pending_raw_g[i / kWarps] = load_pair(node + a.layout.decay + 2 * (hv * KP + 4 * lane));
+        }
+      }
+    }
+  }
+
   std::byte* const state = memory + Shared::kState + warp * kWyRows * Shared::kStateRowBytes;
   if (has_rows) {
     constexpr int kPieces = Shared::kStateRowBytes / 16, kRowsAtOnce = kWarp / kPieces;
@@ -302,19 +349,8 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
     }
   }
 
-  const WyDraft draft = load_draft(a, n, first_token, count);
+  const WyDraft draft = make_draft(chain, given_parent, count);
   if (!draft.ok) bits |= KDA_DEVICE_BAD_PARENT;
-  RecordedPath path;
-  const std::byte* pending_row = nullptr;
-  if (Pending && tip >= 0 && pending_record >= 0) {
-    if (pending_record >= a.records.rows) {
-      path.bits = KDA_DEVICE_BAD_RECORD;
-    } else {
-      pending_row = a.records.base + pending_record * a.records.row_stride;
-      path = recorded_path(pending_row, a.layout, kRecordMagic, f.max_nodes, tip);
-    }
-    bits |= path.bits;
-  }
   if (bits & (KDA_DEVICE_BAD_PARENT | KDA_DEVICE_BAD_RECORD | KDA_DEVICE_BAD_TIP)) {  // the row is null
     wait_for_async_copies();
     return refuse();
@@ -340,41 +376,12 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
     if (lane < f.max_nodes) parents[lane] = {lane < count ? draft.parent : -1, 0};
   }
 
-  // the accepted path's nodes: gates to shared memory; the rows' u stay with the warp that needs them
-  float pending_u[Pending ? NT : 1][2];
-  float4 pending_k[kGroups], pending_g[kGroups];
-  const int committed = Pending ? __popcll(path.nodes) : 0;
-  if (Pending) {
-    unsigned rest = static_cast<unsigned>(path.nodes);
-    const std::byte* const first = pending_row + a.layout.nodes_begin;
-    const std::byte* const first_u = first + 4 * (hv * f.V + warp_row + 4 * (g / 2) + g % 2);
+  if (Pending && live_lane) {
 #pragma unroll
-    for (int i = 0; i < NT; ++i) {
-      if (rest == 0) continue;
-      const int64_t offset = int64_t{__ffs(rest) - 1} * a.node_bytes;
-      rest &= rest - 1;
-      if (has_rows) {
-        const float* const u = reinterpret_cast<const float*>(first_u + offset);
-        pending_u[i][0] = u[0], pending_u[i][1] = u[2];
-      }
-      if (i % kWarps == warp) {
-        const std::byte* const node = first + offset;
-        const float rk = reinterpret_cast<const NormFactor*>(node + a.layout.k_rnorm)[h].high;
-        float4 k = {0, 0, 0, 0}, log_decay = {0, 0, 0, 0};
-        if (live_lane) {
-          k = unpack4(load_pair(node + a.layout.k + 2 * (h * KP + 4 * lane)), DType::bf16);
-          const uint2 half = load_pair(node + a.layout.decay + 2 * (hv * KP + 4 * lane));
-          log_decay = unpack4(half, DType::fp16);
-        }
-#pragma unroll
-        for (int x = 0; x < 4; ++x) (&log_decay.x)[x] = clamped_log_decay((&log_decay.x)[x]);
-        pending_k[i / kWarps] = mul4(k, rk);
-        pending_g[i / kWarps] = log_decay;
-        if (live_lane) {
-          *reinterpret_cast<uint2*>(memory + Shared::kPendingGatesAt + 2 * i * KP + 8 * lane) = {
-              pack(log_decay.x, log_decay.y, DType::fp16), pack(log_decay.z, log_decay.w, DType::fp16)};
-        }
-      }
+    for (int own = 0; own < kGroups; ++own) {
+      const int i = warp + kWarps * own;
+      if (i >= committed) continue;
+      *reinterpret_cast<uint2*>(memory + Shared::kPendingGatesAt + 2 * i * KP + 8 * lane) = pending_raw_g[own];
     }
   }
 
@@ -404,17 +411,20 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
     for (int own = 0; own < kGroups; ++own) {
       const int i = warp + kWarps * own;
       if (!live_lane || (i >= committed && i > 0)) continue;
-      float4 after = {0, 0, 0, 0};
-      for (int x = i + 1; x < committed; ++x) {
-        after = add4(after, unpack4(load_pair(memory + Shared::kPendingGatesAt + 2 * x * KP + 8 * lane), DType::fp16));
-      }
+      const auto log_decay = [&](int x) {
+        const uint2 half = load_pair(memory + Shared::kPendingGatesAt + 2 * x * KP + 8 * lane);
+        const float4 d = unpack4(half, DType::fp16);
+        return float4{clamped_log_decay(d.x), clamped_log_decay(d.y), clamped_log_decay(d.z), clamped_log_decay(d.w)};
+      };
       const auto decay4 = [](float4 x) { return float4{decay_of(x.x), decay_of(x.y), decay_of(x.z), decay_of(x.w)}; };
+      float4 after = {0, 0, 0, 0};
+      for (int x = i + 1; x < committed; ++x) after = add4(after, log_decay(x));
       if (i < committed) {
-        *reinterpret_cast<float4*>(memory + Shared::kPendingKeysAt + 4 * i * KP + 16 * lane) =
-            mul4(pending_k[own], decay4(after));
+        const float4 k = mul4(unpack4(pending_raw_k[own], DType::bf16), pending_norm[own]);
+        *reinterpret_cast<float4*>(memory + Shared::kPendingKeysAt + 4 * i * KP + 16 * lane) = mul4(k, decay4(after));
       }
       if (i == 0) {
-        if (committed > 0) after = add4(after, pending_g[0]);
+        if (committed > 0) after = add4(after, log_decay(0));
         *reinterpret_cast<float4*>(memory + Shared::kPendingDecayAt + 16 * lane) = decay4(after);
       }
     }
