@@ -82,6 +82,28 @@ def prefill(tokens, repeats):
             show(name, seconds(function, count))
 
 
+def whole_model(tokens):
+    """A random 5-layer Kimi-Linear of transformers, hidden size 512, 4 KDA heads of 128: prefill with and without libkda."""
+    import transformers
+
+    import libkda.fla
+
+    torch.manual_seed(0)
+    module = importlib.import_module("transformers.models.kimi_linear.modeling_kimi_linear")
+    config = transformers.KimiLinearConfig(
+        vocab_size=1000, hidden_size=512, intermediate_size=1024, moe_intermediate_size=256, num_hidden_layers=5, num_attention_heads=4,
+        num_key_value_heads=4, kv_lora_rank=128, qk_rope_head_dim=64, v_head_dim=128, qk_nope_head_dim=128, num_experts_per_tok=2,
+        n_shared_experts=1, num_local_experts=4, linear_head_dim=128, linear_num_heads=4, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    model = module.KimiLinearForCausalLM(config).eval()
+    prompt = torch.randint(3, 1000, (1, tokens))
+    with torch.inference_mode():
+        show("whole model, KDA calls on libkda", seconds(lambda: model(prompt), 3))
+        for name in ("chunk_kimi_delta_attention", "recurrent_kimi_delta_attention"):
+            setattr(module, name, getattr(module, name).__wrapped__)
+        show("whole model, transformers' own torch code", seconds(lambda: model(prompt), 2))
+    print(libkda.fla.report())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=1000)
@@ -91,6 +113,7 @@ def main():
     overhead()
     if not options.quick:
         prefill(options.tokens, 5)
+        whole_model(options.tokens)
     print(f"load average {os.getloadavg()[0]:.1f} at the end")
 
 
