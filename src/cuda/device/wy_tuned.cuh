@@ -10,183 +10,9 @@
 // shared memory to the tensor cores.
 #pragma once
 
-#include "cuda/device/async_copy.cuh"
-#include "cuda/device/wy.cuh"
+#include "cuda/device/wy_nodes.cuh"
 
 namespace kda::cuda {
-
-// Log-decays below this act as zero; bounded, so that sums of them lose nothing.
-constexpr float kLeastLogDecay = -128.0f;
-// e^(-G) must stay finite: 16 steps of the bounded gate's -5, and half a unit for rounding.
-constexpr float kLeastFactoredLogDecay = -80.5f;
-
-// Tensor cores cut the operand's significand to 11 bits. Multiplied with this before, a value is off by no more on one
-// side than on the other in the mean, and those of 11 bits come back as they were. One operation, and NaN stays NaN.
-constexpr float kCutBalance = 1.0f + 0.7f / 2048;
-constexpr float kLog2CutBalance = 4.930159e-4f;
-
-// A tensor of tokens, strides in bytes.
-struct WyTokens {
-  std::byte* data;
-  int token, head;
-  __device__ std::byte* at(int t, int h) const { return data + int64_t{t} * token + int64_t{h} * head; }
-};
-
-// An index tensor, strides in bytes.
-struct WyIndices {
-  const std::byte* data;
-  int row, column;
-  bool wide;
-  __device__ int64_t at(int r, int c = 0) const {
-    const int32_t* const p = reinterpret_cast<const int32_t*>(data + int64_t{r} * row + int64_t{c} * column);
-    const int32_t low = p[0];
-    int32_t high = low >> 31;
-    if (wide) high = p[1];
-    return int64_t{high} << 32 | static_cast<uint32_t>(low);
-  }
-};
-
-// What the launch passes: the parts of SequenceArgs in the form that costs a warp the fewest instructions.
-struct WyTunedArgs {
-  WyTokens q, k, v, a, b, out;
-  const float *A_log, *dt_bias;
-  float scale, lower_bound;
-  WyIndices cu_seqlens, slots, dst_slots, parents, record_rows, tips, pending_rows;  // data may be null but cu_seqlens'
-  FlagView has_state;
-  bool parents_by_row;
-  int64_t tokens;
-  StatePool state, dst;
-  RecordBuffer records;
-  RecordLayout layout;
-  Form form;
-  int node_bytes;
-  int splits;
-  uint32_t* status;
-};
-
-template <class T, int KP, int NT, int Rows, bool Pending>
-struct WyTunedShared {
-  static constexpr int kWarps = 8, kThreads = kWarps * kWarp;
-  static constexpr int kRowWarps = Rows / kWyRows;
-  static constexpr int kColumns = 2 * NT;
-  static_assert(NT % 8 == 0 && NT <= kWyNodes && kRowWarps <= kWarps);
-  static constexpr int kStateRowBytes = KP * int{sizeof(T)};
-
-  static constexpr int kState = 0;
-  static constexpr int kColumnsAt = kState + Rows * kStateRowBytes;     // fp32 [kColumns][KP]
-  static constexpr int kInverseAt = kColumnsAt + 4 * kColumns * KP;     // fp32 [NT][KP]: k e^-G
-  static constexpr int kGramAt = kInverseAt + 4 * NT * KP;              // float4 [NT][NT / 2]
-  static constexpr int kGatesAt = kGramAt + 16 * NT * NT / 2;           // fp32 [NT][KP]
-  static constexpr int kNodesAt = kGatesAt + 4 * NT * KP;               // 32 bits [NT] each: beta, norm of k, walked
-  static constexpr int kPendingGatesAt = kNodesAt + 12 * NT;            // fp16 [NT][KP]
-  static constexpr int kPendingKeysAt = kPendingGatesAt + 2 * NT * KP;  // fp32 [NT][KP]: k e^(G_tip - G)
-  static constexpr int kPendingDecayAt = kPendingKeysAt + 4 * NT * KP;  // fp32 [KP]: e^(G_tip)
-  static constexpr int kBytes = Pending ? kPendingDecayAt + 4 * KP : kPendingGatesAt;
-
-  // Blocks of a multiprocessor with 228 KB, by its shared memory and by the registers that a thread needs.
-  static constexpr int kBlocks = 233472 / (kBytes + 1024) >= 3 && !Pending && (NT == 8 || KP == 64) ? 3 : 2;
-};
-
-__device__ inline float clamped_log_decay(float g) {  // keeps NaN
-  float x;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(g), "f"(kLeastLogDecay));
-  return x;
-}
-__device__ inline float exponential_cut(float x) {  // e^x, ready to be cut
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fmaf_rn(x, 1.4426950408889634f, kLog2CutBalance)));
-  return y;
-}
-
-__device__ inline float4 read4(const void* p) { return *static_cast<const float4*>(p); }
-__device__ inline float4 unpack4(uint2 x, DType dtype) {
-  const float2 a = unpack(x.x, dtype), b = unpack(x.y, dtype);
-  return {a.x, a.y, b.x, b.y};
-}
-__device__ inline uint2 load_pair(const std::byte* p) { return *reinterpret_cast<const uint2*>(p); }
-__device__ inline float4 add4(float4 a, float4 b) {
-  return {__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z), __fadd_rn(a.w, b.w)};
-}
-__device__ inline float4 mul4(float4 a, float4 b) {
-  return {__fmul_rn(a.x, b.x), __fmul_rn(a.y, b.y), __fmul_rn(a.z, b.z), __fmul_rn(a.w, b.w)};
-}
-__device__ inline float4 mul4(float4 a, float b) { return mul4(a, float4{b, b, b, b}); }
-__device__ inline float dot4(float4 a, float4 b, float sum) {
-  return __fmaf_rn(a.w, b.w, __fmaf_rn(a.z, b.z, __fmaf_rn(a.y, b.y, __fmaf_rn(a.x, b.x, sum))));
-}
-
-// A node as the warp that prepares it holds it: lane l has channels 4l to 4l + 3.
-struct WyNode {
-  float4 k, q, log_decay;
-};
-
-// Normalises a token, leaves its gates, step and norm in shared memory and its inputs in the record.
-template <int KP>
-__device__ inline WyNode prepare_node(uint2 raw_k, uint2 raw_q, uint2 raw_a, uint32_t raw_beta, float4 bias, bool has_A,
-                                      float exp_A, float lower_bound, const Form& f, const RecordTargets& record,
-                                      float* gates, float* beta, float* norm) {
-  const int lane = threadIdx.x % kWarp;
-  const bool live = KP == 128 || 4 * lane < KP;
-  const float4 k = unpack4(raw_k, DType::bf16), q = unpack4(raw_q, DType::bf16);
-  float rk = 1.0f, rq = 1.0f;
-  if (f.l2norm) {
-    float kk = dot4(k, k, 0), qq = dot4(q, q, 0);
-#pragma unroll
-    for (int mask = 16; mask > 0; mask /= 2) {
-      kk = __fadd_rn(kk, __shfl_xor_sync(kFullMask, kk, mask));
-      qq = __fadd_rn(qq, __shfl_xor_sync(kFullMask, qq, mask));
-    }
-    rk = rsqrtf(__fadd_rn(kk, kL2NormEpsilon));
-    rq = rsqrtf(__fadd_rn(qq, kL2NormEpsilon));
-  }
-  float4 g = gate_log_decay(f, unpack4(raw_a, DType::bf16), bias, has_A, exp_A, lower_bound);
-  const uint2 half = {pack(g.x, g.y, DType::fp16), pack(g.z, g.w, DType::fp16)};
-  g = unpack4(half, DType::fp16);
-  g = {clamped_log_decay(g.x), clamped_log_decay(g.y), clamped_log_decay(g.z), clamped_log_decay(g.w)};
-  if (live) {
-    if (record.decay) *reinterpret_cast<uint2*>(record.decay + 8 * lane) = half;
-    if (record.k) *reinterpret_cast<uint2*>(record.k + 8 * lane) = raw_k;
-    *reinterpret_cast<float4*>(gates + 4 * lane) = g;
-  }
-  if (lane == 0) {
-    *beta = step_size(f.beta, unpack(raw_beta, DType::bf16).x);
-    *norm = rk;
-    if (record.k_rnorm) *record.k_rnorm = {rk, 0.0f};
-  }
-  return {mul4(k, rk), mul4(q, rq), g};
-}
-
-// A draft in the registers of a warp: lane t knows node t.
-struct WyDraft {
-  int parent;
-  unsigned path;  // bit i: node i is on the path to this node, the node included
-  bool ok;        // every parent is -1 or an earlier node
-};
-// Lane t loads the parent of node t as given.
-__device__ inline int64_t load_parent(const WyTunedArgs& a, int row, int first_token, int nodes) {
-  const int lane = threadIdx.x % kWarp;
-  if (a.parents.data == nullptr) return lane - 1;
-  if (lane >= nodes || (a.form.single_root && lane == 0)) return -1;
-  return a.parents_by_row ? a.parents.at(row, lane) : a.parents.at(first_token + lane);
-}
-__device__ inline WyDraft make_draft(bool chain, int64_t given, int nodes) {
-  const int lane = threadIdx.x % kWarp;
-  if (chain) return {lane - 1, (2u << lane) - 1, true};
-  const bool good = given >= -1 && given < lane;
-  WyDraft d{good ? static_cast<int>(given) : -1, 1u << lane, true};
-  d.ok = __all_sync(kFullMask, good || lane >= nodes);
-  int next = d.parent;
-#pragma unroll
-  for (int span = 1; span < kWyNodes; span *= 2) {
-    const unsigned above = __shfl_sync(kFullMask, d.path, next < 0 ? lane : next);
-    const int beyond = __shfl_sync(kFullMask, next, next < 0 ? lane : next);
-    if (next >= 0) {
-      d.path |= above;
-      next = beyond;
-    }
-  }
-  return d;
-}
 
 // Blocks: x = value head and slice of its rows, y = row of the batch.
 template <class T, int KP, int NT, int Rows, bool Pending>
@@ -194,7 +20,8 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
                                   WyTunedShared<T, KP, NT, Rows, Pending>::kBlocks)
     wy_tuned_kernel(const __grid_constant__ WyTunedArgs a) {
   using Shared = WyTunedShared<T, KP, NT, Rows, Pending>;
-  constexpr int kWarps = Shared::kWarps, kGroups = NT / 8;  // groups of 8 nodes
+  constexpr int kWarps = Shared::kWarps, kTiles = Shared::kTiles, kWarpRows = Shared::kWarpRows;
+  constexpr int kGroups = NT / 8;  // of 8 nodes
   constexpr int kColumnBytes = 4 * KP;
   // Bit flipped in the number of a 16-byte piece of odd rows, so that the eight lanes of one access (two rows, four
   // pieces) meet all banks: pieces j of the state, and of the columns the pieces of the same channels.
@@ -275,13 +102,17 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
   float A = 0;
   if (has_A) A = a.A_log[hv];
   if (a.dt_bias != nullptr && live_lane) bias = read4(a.dt_bias + hv * KP + 4 * lane);
-  const int warp_row = block_row + warp * kWyRows;
-  uint2 values[kGroups];  // node 8i + g, rows 4j to 4j + 3 of the warp
+  const int warp_row = block_row + warp * kWarpRows;
+  uint2 values[kTiles][kGroups];  // node 8i + g, rows 4j to 4j + 3 of the tile
 #pragma unroll
   for (int i = 0; i < kGroups; ++i) {
-    values[i] = {0, 0};
-    if (has_rows && 8 * i + g < count)
-      values[i] = load_pair(a.v.at(first_token + 8 * i + g, hv) + 2 * (warp_row + 4 * j));
+    const bool wanted = has_rows && 8 * i + g < count;
+    const std::byte* const v = a.v.at(first_token + 8 * i + g, hv) + 2 * (warp_row + 4 * j);
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) {
+      values[m][i] = {0, 0};
+      if (wanted) values[m][i] = load_pair(v + 2 * kWyRows * m);
+    }
   }
   const bool chain = a.parents.data == nullptr;
   const int64_t given_parent = load_parent(a, n, first_token, count);
@@ -298,7 +129,7 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
   }
 
   // The accepted path's nodes: u of the warp's rows, and keys and gates of the nodes that the warp prepares.
-  float pending_u[Pending ? NT : 1][2];
+  float pending_u[Pending ? NT : 1][2 * kTiles];
   uint2 pending_raw_k[kGroups], pending_raw_g[kGroups];
   float pending_norm[kGroups];
   const int committed = Pending ? __popcll(path.nodes) : 0;
@@ -313,7 +144,9 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
       rest &= rest - 1;
       if (has_rows) {
         const float* const u = reinterpret_cast<const float*>(first_u + offset);
-        pending_u[i][0] = u[0], pending_u[i][1] = u[2];
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m)
+          pending_u[i][2 * m] = u[kWyRows * m], pending_u[i][2 * m + 1] = u[kWyRows * m + 2];
       }
       if (i % kWarps == warp) {
         const std::byte* const node = first + offset;
@@ -327,7 +160,7 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
     }
   }
 
-  std::byte* const state = memory + Shared::kState + warp * kWyRows * Shared::kStateRowBytes;
+  std::byte* const state = memory + Shared::kState + warp * kWarpRows * Shared::kStateRowBytes;
   if (has_rows) {
     constexpr int kPieces = Shared::kStateRowBytes / 16, kRowsAtOnce = kWarp / kPieces;
     const bool live = target.slot >= 0;
@@ -336,14 +169,14 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
         (live ? head_of(a.state, target.slot) + warp_row * Shared::kStateRowBytes : a.k.data) + 16 * lane;
     if (live) {
 #pragma unroll
-      for (int i = 0; i < kWyRows; i += kRowsAtOnce) {
+      for (int i = 0; i < kWarpRows; i += kRowsAtOnce) {
         const int flip = (i + row) % 2 * kStateFlip;
         async_copy16(state + (i + row) * Shared::kStateRowBytes + 16 * (piece ^ flip),
                      from + i * Shared::kStateRowBytes);
       }
     } else {
 #pragma unroll 1
-      for (int i = 0; i < kWyRows; i += kRowsAtOnce) {
+      for (int i = 0; i < kWarpRows; i += kRowsAtOnce) {
         *reinterpret_cast<uint4*>(state + (i + row) * Shared::kStateRowBytes + 16 * piece) = {0, 0, 0, 0};
       }
     }
@@ -535,9 +368,9 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
     }
   }
 
-  // [group][keys, queries]: rows g' and g' + 2 of the warp, nodes 8 group + 2j and 2j + 1. A warp's row r stands in
-  // line 4(r / 4) + ... of the product so that lane (g, j) of the transposed result has rows 4j to 4j + 3.
-  float sums[kGroups][2][4] = {};
+  // [tile][group][keys, queries]: rows g' and g' + 2 of the warp, nodes 8 group + 2j and 2j + 1. A warp's row r stands
+  // in line 4(r / 4) + ... of the product so that lane (g, j) of the transposed result has rows 4j to 4j + 3.
+  float sums[kTiles][kGroups][2][4] = {};
   const int own_row = 4 * (g / 2) + g % 2;  // and own_row + 2
   if (has_rows) {
     wait_for_async_copies();
@@ -547,35 +380,37 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
         target.dst >= 0 ? head_of(a.dst, target.dst) + int64_t{warp_row + own_row} * Shared::kStateRowBytes : nullptr;
     constexpr int kChannels = 16 / int{sizeof(T)};  // of one piece
     constexpr int kParts = kChannels / 4;
+    constexpr bool kCut = sizeof(T) == 4 || Pending;  // bf16 values fit as they are
     const bool two_groups = kGroups > 1 && count > 8;
 #pragma unroll
     for (int b = 0; b < KP / (4 * kChannels); ++b) {
       const int piece = (4 * b + j) ^ (g % 2 * kStateFlip);
-      float s[2][kChannels];
+      const int channel = kChannels * (4 * b + j);
+      float s[2 * kTiles][kChannels];  // lines g and g + 8 of each tile
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const uint4 raw = *reinterpret_cast<const uint4*>(rows + 2 * h * Shared::kStateRowBytes + 16 * piece);
+      for (int line = 0; line < 2 * kTiles; ++line) {
+        const int row = line / 2 * kWyRows + line % 2 * 2;
+        const uint4 raw = *reinterpret_cast<const uint4*>(rows + row * Shared::kStateRowBytes + 16 * piece);
         const uint32_t* const x = &raw.x;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           if constexpr (sizeof(T) == 4) {
-            s[h][i] = __uint_as_float(x[i]);
+            s[line][i] = __uint_as_float(x[i]);
           } else {
-            s[h][2 * i] = __uint_as_float(x[i] << 16);
-            s[h][2 * i + 1] = __uint_as_float(x[i] & 0xffff0000u);
+            s[line][2 * i] = __uint_as_float(x[i] << 16);
+            s[line][2 * i + 1] = __uint_as_float(x[i] & 0xffff0000u);
           }
         }
       }
-      const int channel = kChannels * (4 * b + j);
       if (Pending) {
         const std::byte* const vectors = memory + 4 * channel;
 #pragma unroll
         for (int p = 0; p < kParts; ++p) {
           const float4 decay = read4(vectors + Shared::kPendingDecayAt + 16 * p);
 #pragma unroll
-          for (int x = 0; x < 4; ++x) {
-            s[0][4 * p + x] = __fmul_rn(s[0][4 * p + x], (&decay.x)[x]);
-            s[1][4 * p + x] = __fmul_rn(s[1][4 * p + x], (&decay.x)[x]);
+          for (int line = 0; line < 2 * kTiles; ++line) {
+#pragma unroll
+            for (int x = 0; x < 4; ++x) s[line][4 * p + x] = __fmul_rn(s[line][4 * p + x], (&decay.x)[x]);
           }
         }
 #pragma unroll
@@ -585,34 +420,37 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
           for (int p = 0; p < kParts; ++p) {
             const float4 k = read4(vectors + Shared::kPendingKeysAt + 4 * i * KP + 16 * p);
 #pragma unroll
-            for (int x = 0; x < 4; ++x) {
-              s[0][4 * p + x] = __fmaf_rn(pending_u[i][0], (&k.x)[x], s[0][4 * p + x]);
-              s[1][4 * p + x] = __fmaf_rn(pending_u[i][1], (&k.x)[x], s[1][4 * p + x]);
+            for (int line = 0; line < 2 * kTiles; ++line) {
+#pragma unroll
+              for (int x = 0; x < 4; ++x) {
+                s[line][4 * p + x] = __fmaf_rn(pending_u[i][line], (&k.x)[x], s[line][4 * p + x]);
+              }
             }
           }
         }
         if (dst != nullptr) {
 #pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            std::byte* const to = dst + 2 * h * Shared::kStateRowBytes + channel * int{sizeof(T)};
+          for (int line = 0; line < 2 * kTiles; ++line) {
+            const float* const x = s[line];
+            std::byte* const to =
+                dst + (line / 2 * kWyRows + line % 2 * 2) * Shared::kStateRowBytes + channel * int{sizeof(T)};
             if constexpr (sizeof(T) == 4) {
-              __stcs(reinterpret_cast<float4*>(to), make_float4(s[h][0], s[h][1], s[h][2], s[h][3]));
+              __stcs(reinterpret_cast<float4*>(to), make_float4(x[0], x[1], x[2], x[3]));
             } else {
               __stcs(reinterpret_cast<uint4*>(to),
-                     make_uint4(pack(s[h][0], s[h][1], DType::bf16), pack(s[h][2], s[h][3], DType::bf16),
-                                pack(s[h][4], s[h][5], DType::bf16), pack(s[h][6], s[h][7], DType::bf16)));
+                     make_uint4(pack(x[0], x[1], DType::bf16), pack(x[2], x[3], DType::bf16),
+                                pack(x[4], x[5], DType::bf16), pack(x[6], x[7], DType::bf16)));
             }
           }
         }
       }
 #pragma unroll
       for (int p = 0; p < kParts; ++p) {
-        uint32_t x[2][4];
+        uint32_t x[2 * kTiles][4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          constexpr bool kCut = sizeof(T) == 4 || Pending;  // bf16 values fit as they are
+        for (int line = 0; line < 2 * kTiles; ++line) {
 #pragma unroll
-          for (int line = 0; line < 2; ++line) {
+          for (int i = 0; i < 4; ++i) {
             const float value = s[line][4 * p + i];
             x[line][i] = __float_as_uint(kCut ? __fmul_rn(value, kCutBalance) : value);
           }
@@ -623,9 +461,12 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
           if (n8 >= 2 && !two_groups) break;
           const float4 y = read4(at + 8 * n8 * kColumnBytes);
 #pragma unroll
-          for (int i = 0; i < 4; i += 2) {
-            const uint32_t lines[4] = {x[0][i], x[1][i], x[0][i + 1], x[1][i + 1]};
-            mma_tf32(sums[n8 / 2][n8 % 2], lines, __float_as_uint((&y.x)[i]), __float_as_uint((&y.x)[i + 1]));
+          for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+            for (int i = 0; i < 4; i += 2) {
+              const uint32_t lines[4] = {x[2 * m][i], x[2 * m + 1][i], x[2 * m][i + 1], x[2 * m + 1][i + 1]};
+              mma_tf32(sums[m][n8 / 2][n8 % 2], lines, __float_as_uint((&y.x)[i]), __float_as_uint((&y.x)[i + 1]));
+            }
           }
         }
       }
@@ -635,16 +476,19 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
   if (!has_rows) return;
 
   // The solve. Lane (g, j) has nodes 2j and 2j + 1 of each group; u of each node in turn goes to the other three lanes.
-  float r[kGroups][4];  // line x / 2, node x % 2
+  float r[kTiles][kGroups][4];  // line x / 2, node x % 2
   float beta[kGroups][2];
 #pragma unroll
   for (int i = 0; i < kGroups; ++i) {
-    const uint32_t lines[2] = {transpose_8x8(values[i].x), transpose_8x8(values[i].y)};
 #pragma unroll
-    for (int line = 0; line < 2; ++line) {
-      const float2 v = unpack(lines[line], DType::bf16);
-      r[i][2 * line] = __fsub_rn(v.x, sums[i][0][2 * line]);
-      r[i][2 * line + 1] = __fsub_rn(v.y, sums[i][0][2 * line + 1]);
+    for (int m = 0; m < kTiles; ++m) {
+      const uint32_t lines[2] = {transpose_8x8(values[m][i].x), transpose_8x8(values[m][i].y)};
+#pragma unroll
+      for (int line = 0; line < 2; ++line) {
+        const float2 v = unpack(lines[line], DType::bf16);
+        r[m][i][2 * line] = __fsub_rn(v.x, sums[m][i][0][2 * line]);
+        r[m][i][2 * line + 1] = __fsub_rn(v.y, sums[m][i][0][2 * line + 1]);
+      }
     }
     const float2 pair = *reinterpret_cast<const float2*>(betas + 8 * i + 2 * j);
     beta[i][0] = pair.x, beta[i][1] = pair.y;
@@ -654,19 +498,25 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
     if (t >= count) break;
     constexpr int kLanes = 4;
     const int owner = t % 8 / 2;
-    const float own[2] = {__fmul_rn(beta[t / 8][t % 2], r[t / 8][t % 2]),
-                          __fmul_rn(beta[t / 8][t % 2], r[t / 8][2 + t % 2])};
-    const float u[2] = {__shfl_sync(kFullMask, own[0], owner, kLanes), __shfl_sync(kFullMask, own[1], owner, kLanes)};
-    if (j == owner) r[t / 8][t % 2] = own[0], r[t / 8][2 + t % 2] = own[1];
+    float u[kTiles][2];
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) {
+      float* const own = r[m][t / 8];
+      const float first = __fmul_rn(beta[t / 8][t % 2], own[t % 2]);
+      const float second = __fmul_rn(beta[t / 8][t % 2], own[2 + t % 2]);
+      u[m][0] = __shfl_sync(kFullMask, first, owner, kLanes);
+      u[m][1] = __shfl_sync(kFullMask, second, owner, kLanes);
+      if (j == owner) own[t % 2] = first, own[2 + t % 2] = second;
+    }
 #pragma unroll
     for (int i = t / 8; i < kGroups; ++i) {
       const float4 dots = read4(gram + 4 * (t * (NT / 2) + 4 * i + j));
 #pragma unroll
-      for (int x = 0; x < 2; ++x) {
+      for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
-        for (int line = 0; line < 2; ++line) {
-          r[i][2 * line + x] = __fmaf_rn(-(&dots.x)[x], u[line], r[i][2 * line + x]);
-          sums[i][1][2 * line + x] = __fmaf_rn((&dots.x)[2 + x], u[line], sums[i][1][2 * line + x]);
+        for (int x = 0; x < 4; ++x) {  // line x / 2, node x % 2
+          r[m][i][x] = __fmaf_rn(-(&dots.x)[x % 2], u[m][x / 2], r[m][i][x]);
+          sums[m][i][1][x] = __fmaf_rn((&dots.x)[2 + x % 2], u[m][x / 2], sums[m][i][1][x]);
         }
       }
     }
@@ -674,24 +524,28 @@ __global__ void __launch_bounds__(WyTunedShared<T, KP, NT, Rows, Pending>::kThre
 
 #pragma unroll
   for (int i = 0; i < kGroups; ++i) {
-    const float scale = a.scale;
-    const float* const w = sums[i][1];
-    const uint2 out = {transpose_8x8(pack(__fmul_rn(scale, w[0]), __fmul_rn(scale, w[1]), DType::bf16)),
-                       transpose_8x8(pack(__fmul_rn(scale, w[2]), __fmul_rn(scale, w[3]), DType::bf16))};
-    if (8 * i + g < count) {
-      *reinterpret_cast<uint2*>(a.out.at(first_token + 8 * i + g, hv) + 2 * (warp_row + 4 * j)) = out;
-    }
-    if (record == nullptr) continue;
-    // lanes of neighbouring lines exchange halves: even ones get four rows of node 2j, odd ones of node 2j + 1
+    // lanes of neighbouring lines exchange halves of u: even ones get four rows of node 2j, odd ones of node 2j + 1
     const bool odd = g % 2 != 0;
-    const float other[2] = {__shfl_xor_sync(kFullMask, select(odd, r[i][0], r[i][1]), 4),
-                            __shfl_xor_sync(kFullMask, select(odd, r[i][2], r[i][3]), 4)};
-    const float mine[2] = {select(odd, r[i][1], r[i][0]), select(odd, r[i][3], r[i][2])};
     const int t = 8 * i + 2 * j + (odd ? 1 : 0);
-    if (t < count) {
-      std::byte* const at = record_nodes + int64_t{t} * a.node_bytes + 4 * (hv * f.V + warp_row + 4 * (g / 2));
-      *reinterpret_cast<float4*>(at) = {select(odd, other[0], mine[0]), select(odd, mine[0], other[0]),
-                                        select(odd, other[1], mine[1]), select(odd, mine[1], other[1])};
+    std::byte* const out = a.out.at(first_token + 8 * i + g, hv) + 2 * (warp_row + 4 * j);
+    std::byte* const u = record_nodes + int64_t{t} * a.node_bytes + 4 * (hv * f.V + warp_row + 4 * (g / 2));
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) {
+      const float scale = a.scale;
+      const float* const w = sums[m][i][1];
+      const uint2 pairs = {transpose_8x8(pack(__fmul_rn(scale, w[0]), __fmul_rn(scale, w[1]), DType::bf16)),
+                           transpose_8x8(pack(__fmul_rn(scale, w[2]), __fmul_rn(scale, w[3]), DType::bf16))};
+      if (8 * i + g < count) *reinterpret_cast<uint2*>(out + 2 * kWyRows * m) = pairs;
+      if (record == nullptr) continue;
+      const float* const x = r[m][i];
+      const float other[2] = {__shfl_xor_sync(kFullMask, select(odd, x[0], x[1]), 4),
+                              __shfl_xor_sync(kFullMask, select(odd, x[2], x[3]), 4)};
+      const float mine[2] = {select(odd, x[1], x[0]), select(odd, x[3], x[2])};
+      if (t < count) {
+        *reinterpret_cast<float4*>(u + 4 * kWyRows * m) = {
+            select(odd, other[0], mine[0]), select(odd, mine[0], other[0]), select(odd, other[1], mine[1]),
+            select(odd, mine[1], other[1])};
+      }
     }
   }
 }
