@@ -7,8 +7,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <vector>
 
+#include "cli/command.h"
 #include "cli/context.h"
 #include "io/file.h"
 
@@ -18,6 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr double kMaxTemperature = 1000;  // far beyond the point where all tokens are equally likely
 constexpr size_t kMaxPromptBytes = size_t{64} << 20;
 constexpr const char* kDemonstrationPrompt = "The :func:`sorted` function returns a new list";
 constexpr const char* kDrafterFolder = "eagle3";  // of the built-in model
@@ -69,8 +72,14 @@ const char* tree_option(const GenerateArguments& arguments) {
   return nullptr;
 }
 
+// The fastest shape of each algorithm on the built-in model (docs/performance.md, Generation).
+speculation::TreeShape default_shape(Algorithm algorithm) {
+  constexpr speculation::TreeShape kNgramShape{3, 1, 4};
+  return algorithm == Algorithm::kNgram ? kNgramShape : speculation::TreeShape{};
+}
+
 io::Outcome settle_algorithm(const GenerateArguments& arguments, GenerateSettings& settings) {
-  const bool built_in = arguments.model.empty();
+  const bool built_in = !arguments.model;
   const std::string name = in_capitals(arguments.algorithm);
   if (name.empty()) {
     settings.algorithm = built_in ? Algorithm::kEagle3 : Algorithm::kNone;
@@ -135,7 +144,8 @@ const char* name_of(Algorithm algorithm) {
 }
 
 void add_generate_options(CLI::App& command, GenerateArguments& arguments) {
-  const speculation::TreeShape shape;
+  const speculation::TreeShape shape, looked_up = default_shape(Algorithm::kNgram);
+  const auto both = [](int eagle3, int ngram) { return fmt::format("default {}, NGRAM {}", eagle3, ngram); };
   command.add_option("--model", arguments.model, "Checkpoint directory (default: the built-in model)")
       ->option_text("DIR");
   CLI::Option* prompt = command.add_option("--prompt", arguments.prompt, "The text to continue (default: stdin)");
@@ -147,13 +157,17 @@ void add_generate_options(CLI::App& command, GenerateArguments& arguments) {
       ->check(number_between(int64_t{0}, int64_t{1} << 32))
       ->option_text("N");
   command.add_option("--temperature", arguments.sampler.temperature, "0 (default) takes the most likely token")
+      ->check(number_between(0.0, kMaxTemperature))
       ->option_text("T");
   command
       .add_option("--top-p", arguments.sampler.top_p, "Sample from the most likely tokens that reach this probability")
+      ->check(number_between(0.0, 1.0))
       ->option_text("P");
   command.add_option("--top-k", arguments.sampler.top_k, "Sample from this many of the most likely tokens (0 = all)")
+      ->check(number_between(0, std::numeric_limits<int>::max()))
       ->option_text("K");
   command.add_option("--seed", arguments.sampler.seed, "Of sampling; the same seed gives the same text (default 0)")
+      ->check(number_between<int64_t>(0, std::numeric_limits<int64_t>::max()))
       ->option_text("SEED");
   command.add_flag("--ignore-eos", arguments.ignore_eos, "Go on after an end token");
   command
@@ -166,18 +180,22 @@ void add_generate_options(CLI::App& command, GenerateArguments& arguments) {
       ->option_text("DIR");
   command
       .add_option("--speculative-num-steps", arguments.steps,
-                  fmt::format("Levels of the draft tree below its root (default {})", shape.steps))
+                  fmt::format("Levels of the draft tree below its root ({})", both(shape.steps, looked_up.steps)))
+      ->check(number_between(1, speculation::kMaxSteps))
       ->option_text("S");
   command
       .add_option("--speculative-eagle-topk", arguments.topk,
-                  fmt::format("Children a node, and nodes expanded a level; 1 drafts a chain (default {})", shape.topk))
+                  fmt::format("Children a node, and nodes expanded a level; 1 drafts a chain ({})",
+                              both(shape.topk, looked_up.topk)))
+      ->check(number_between(1, speculation::kMaxTopk))
       ->option_text("K");
   command
       .add_option("--speculative-num-draft-tokens", arguments.draft_tokens,
-                  fmt::format("Most nodes of the tree, the root included, up to {} (default {})",
-                              speculation::kMaxTreeNodes, shape.draft_tokens))
+                  fmt::format("Most nodes of the tree, the root included, up to {} ({})", speculation::kMaxTreeNodes,
+                              both(shape.draft_tokens, looked_up.draft_tokens)))
+      ->check(number_between(2, speculation::kMaxTreeNodes))
       ->option_text("N");
-  command.add_option("--backend", arguments.backend, "cpu (default), reference or cuda")->option_text("NAME");
+  command.add_option("--backend", arguments.backend, "cpu (default) or reference")->option_text("NAME");
   command.add_option("--numerics", arguments.numerics, "exact (default) or fast")->option_text("NAME");
   add_threads_option(command, arguments.threads);
   command.add_flag("--demonstrate", arguments.demonstrate,
@@ -188,24 +206,37 @@ io::Result<GenerateSettings> settle(const GenerateArguments& arguments) {
   GenerateSettings settings;
   const std::string wrong = speculation::sampler_error(arguments.sampler);
   if (!wrong.empty()) return io::Error{wrong};
+  if (arguments.sampler.temperature == 0 && (arguments.sampler.top_k != 0 || arguments.sampler.top_p != 1)) {
+    return io::Error{
+        fmt::format("{} has no meaning at --temperature 0, which takes the most likely token; way out: "
+                    "--temperature T above 0",
+                    arguments.sampler.top_k != 0 ? "--top-k" : "--top-p")};
+  }
   const int backend = backend_from_name(arguments.backend);
-  if (backend < 0) return io::Error{fmt::format("--backend {} is none of cpu, reference, cuda", arguments.backend)};
+  if (backend == KDA_BACKEND_CUDA) {
+    return io::Error{"--backend cuda is not served here: this model runner works on the CPU; way out: --backend cpu"};
+  }
+  if (backend < 0) return io::Error{fmt::format("--backend {} is none of cpu, reference", arguments.backend)};
   const int numerics = numerics_from_name(arguments.numerics);
   if (numerics < 0) return io::Error{fmt::format("--numerics {} is none of exact, fast", arguments.numerics)};
   settings.backend = static_cast<kda_backend>(backend);
   settings.numerics = static_cast<kda_numerics>(numerics);
 
-  if (arguments.model.empty()) {
+  if (!arguments.model) {
     const io::Result<std::string> model = built_in_model();
     if (!model) return io::Error{model.error()};
     settings.model = *model;
-  } else if (is_checkpoint(arguments.model)) {
-    settings.model = arguments.model;
+  } else if (arguments.model->empty()) {
+    return io::Error{
+        "--model has an empty value; way out: name a checkpoint's directory, or leave the option out for the "
+        "built-in model"};
+  } else if (is_checkpoint(*arguments.model)) {
+    settings.model = *arguments.model;
   } else {
     return io::Error{
         fmt::format("no model in {}: it has no config.json; way out: name the directory of a Hugging Face "
                     "checkpoint",
-                    arguments.model)};
+                    *arguments.model)};
   }
 
   const io::Outcome algorithm = settle_algorithm(arguments, settings);
@@ -218,6 +249,7 @@ io::Result<GenerateSettings> settle(const GenerateArguments& arguments) {
     }
     return settings;
   }
+  settings.shape = default_shape(settings.algorithm);
   settings.shape.steps = arguments.steps.value_or(settings.shape.steps);
   settings.shape.topk = arguments.topk.value_or(settings.shape.topk);
   settings.shape.draft_tokens = arguments.draft_tokens.value_or(settings.shape.draft_tokens);

@@ -15,7 +15,7 @@ namespace kda::cli {
 
 // As given on the command line.
 struct GenerateArguments {
-  std::string model;  // empty = the built-in model
+  std::optional<std::string> model;  // absent = the built-in model
   std::optional<std::string> prompt;
   std::string prompt_file;
   int64_t max_new_tokens = 128;

@@ -9,10 +9,6 @@ namespace kda::speculation {
 
 namespace {
 
-// Bounds a round's pool (topk + (steps - 1) * topk^2 candidates) and the drafter's own work.
-constexpr int kMaxSteps = 63;
-constexpr int kMaxTopk = 64;
-
 std::string range_error(const char* option, int value, int low, int high, const char* why) {
   if (value >= low && value <= high) return "";
   return std::string(option) + " " + std::to_string(value) + " is not between " + std::to_string(low) + " and " +

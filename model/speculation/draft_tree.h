@@ -11,12 +11,16 @@ namespace kda::speculation {
 
 // Most nodes of a tree, the root included: what one verify call of the library takes.
 inline constexpr int kMaxTreeNodes = 64;
+// Bound a round's pool (topk + (steps - 1) * topk^2 candidates) and the drafter's own work.
+inline constexpr int kMaxSteps = 63;
+inline constexpr int kMaxTopk = 64;
 
-// The size of a tree in SGLang's terms.
+// The size of a tree in SGLang's terms. The default is the fastest tree of the built-in model's drafter on a CPU, where
+// every node costs (docs/performance.md, Generation).
 struct TreeShape {
-  int steps = 5;          // --speculative-num-steps: levels below the root
-  int topk = 4;           // --speculative-eagle-topk: children a node, and nodes expanded a level
-  int draft_tokens = 16;  // --speculative-num-draft-tokens: most nodes of the tree, the root included
+  int steps = 2;         // --speculative-num-steps: levels below the root
+  int topk = 2;          // --speculative-eagle-topk: children a node, and nodes expanded a level
+  int draft_tokens = 4;  // --speculative-num-draft-tokens: most nodes of the tree, the root included
 };
 
 // Empty when a tree of that shape can be verified, else what is wrong with it, naming the option and its limits.
