@@ -33,8 +33,8 @@ std::vector<Spec> cases(int dim) {
   // In cache: 8 heads of 64 KiB fit a level 2 cache. Cold: 32 heads a call, rotating.
   std::vector<Spec> list;
   const auto add = [&](const char* name, kda_operation op, int rows, int tokens, int heads, kda_dtype state, bool tree,
-                       bool cold, int layers = 1) {
-    list.push_back({name, op, rows, tokens, heads, dim, state, KDA_EXACT, tree, cold, layers});
+                       bool cold, int layers = 1, kda_numerics numerics = KDA_EXACT) {
+    list.push_back({name, op, rows, tokens, heads, dim, state, numerics, tree, cold, layers});
   };
   add("decode.cold", KDA_DECODE, 4, 1, 32, KDA_FP32, false, true);
   add("decode.cold.bf16", KDA_DECODE, 4, 1, 32, KDA_BF16, false, true);
@@ -42,9 +42,12 @@ std::vector<Spec> cases(int dim) {
   add("decode.cached.bf16", KDA_DECODE, 1, 1, 8, KDA_BF16, false, false);
   add("extend", KDA_EXTEND, 1, 256, 8, KDA_FP32, false, false);
   add("extend.bf16", KDA_EXTEND, 1, 256, 8, KDA_BF16, false, false);
+  add("extend.fast", KDA_EXTEND, 1, 256, 8, KDA_FP32, false, false, 1, KDA_FAST);
+  add("extend.fast.bf16", KDA_EXTEND, 1, 256, 8, KDA_BF16, false, false, 1, KDA_FAST);
   add("verify.chain8.cold", KDA_VERIFY, 4, 8, 32, KDA_FP32, false, true);
   add("verify.tree16.cold", KDA_VERIFY, 4, 16, 32, KDA_FP32, true, true);
   add("verify.tree16.cached", KDA_VERIFY, 1, 16, 8, KDA_FP32, true, false);
+  add("verify.tree16.cached.fast", KDA_VERIFY, 1, 16, 8, KDA_FP32, true, false, 1, KDA_FAST);
   add("verify.tree16.cached.bf16", KDA_VERIFY, 1, 16, 8, KDA_BF16, true, false);
   add("commit4.cold", KDA_COMMIT, 4, 4, 32, KDA_FP32, false, true);
   add("commit4.cold.layers4", KDA_COMMIT, 1, 4, 32, KDA_FP32, false, true, 4);
@@ -87,7 +90,9 @@ Timing time_calls(Workload& work, double seconds) {
 
 // Empty if the answer is right, else why not.
 std::string check(const Context& context, const Spec& spec) {
-  Workload cpu(context, spec, KDA_BACKEND_CPU, 1), reference(context, spec, KDA_BACKEND_REFERENCE, 1);
+  Spec exact = spec;  // the reference has no other numerics
+  exact.numerics = KDA_EXACT;
+  Workload cpu(context, spec, KDA_BACKEND_CPU, 1), reference(context, exact, KDA_BACKEND_REFERENCE, 1);
   cpu.run(0);
   reference.run(0);
   const double out = relative_error(cpu.outputs(), reference.outputs());

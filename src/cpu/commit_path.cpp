@@ -12,7 +12,13 @@ void prepare_path(const CommitUnit& u) {
     const RecordNode node{layout,
                           const_cast<std::byte*>(u.record) + layout.nodes_begin + u.path.nodes[i] * layout.node_bytes};
     std::memcpy(token.correction, node.correction(u.unit.head, p.value_dim), p.value_dim * sizeof(float));
-    std::memcpy(token.decay, node.decay(u.unit.head, p.key_dim), p.key_dim * sizeof(float));
+    const bool half = has_half_decay(p);
+    const std::byte* decay = node.decay(u.unit.head, p.key_dim, half);
+    if (half) {
+      u.functions.load_log_decay(decay, p.key_dim, padded, token.decay);
+    } else {
+      std::memcpy(token.decay, decay, p.key_dim * sizeof(float));
+    }
     u.functions.widen(node.key(head, p.key_dim * size_of(p.io)), p.io, p.key_dim, token.key);
     for (int64_t k = p.key_dim; k < padded; ++k) token.key[k] = token.decay[k] = 0.0f;
     u.functions.normalise_key(token.key, padded, *node.key_rnorm(head));
@@ -24,7 +30,7 @@ void commit_tile(const CommitUnit& u, int64_t first, int64_t rows, const StateRo
   const int64_t head_row = u.unit.first_row + first, padded = u.lane.layout().key_padded;
   const StateRows unrounded = float_rows(u.lane.unrounded_tile(), padded);
   StateRows working = float_rows(u.lane.tile(0), padded);
-  working.dtype = p.state;
+  working.dtype = path_state(p);
   if (result != nullptr) working = *result;
 
   StateRows state = zero_rows(u.lane);
@@ -51,7 +57,7 @@ void commit_tile(const CommitUnit& u, int64_t first, int64_t rows, const StateRo
     }
     // What is stored is rounded once, to its own dtype; what the next node starts from, to the pool's. Both are
     // computed before anything is stored: the destination may be where the source is.
-    const bool rounds = p.state != DType::fp32;
+    const bool rounds = path_state(p) != DType::fp32;
     const bool stores = snapshot || stores_final;
     StateRows exact = working;
     if (stores && rounds) {

@@ -16,6 +16,15 @@ class HeadTokens {
   // Prepares token `token` (its index in the call's tensors) as lane token `index`. Returns 1/norm of k.
   NormFactor prepare(int64_t token, int index);
 
+  // Asks for the inputs of a token that will be prepared later: heads of one token lie together, tokens of one head far
+  // apart, which no hardware prefetcher follows. The token need not exist.
+  void prefetch(int64_t token) const {
+    prefetch_row(inputs_.q, token, head_, problem_.key_dim);
+    prefetch_row(inputs_.k, token, head_, problem_.key_dim);
+    prefetch_row(inputs_.v, token, value_head_, problem_.value_dim);
+    prefetch_row(inputs_.a, token, value_head_, problem_.key_dim);
+  }
+
   // Rows [first_row, first_row + rows) of out, from lane token `index`, or zeros.
   void store_out(int64_t token, int index, int64_t first_row, int64_t rows) const;
   void store_zero_out(int64_t token, int64_t first_row, int64_t rows) const;
@@ -24,6 +33,14 @@ class HeadTokens {
   const std::byte* key(int64_t token) const { return element(inputs_.k, token, head_); }
 
  private:
+  static void prefetch_row(const TokenView& view, int64_t token, int64_t head, int64_t count) {
+    constexpr int64_t kLineBytes = 64;
+    const int64_t bytes = count * size_of(view.dtype);
+    const auto begin =
+        reinterpret_cast<uintptr_t>(view.data) +
+        static_cast<uintptr_t>((token * view.token_stride + head * view.head_stride) * size_of(view.dtype));
+    for (int64_t i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(reinterpret_cast<const void*>(begin + i), 0, 2);
+  }
   static std::byte* element(const TokenView& view, int64_t token, int64_t head) {
     return view.data + (token * view.token_stride + head * view.head_stride) * size_of(view.dtype);
   }

@@ -7,6 +7,8 @@
 #define KDA_CPU_PREPARE_INL_H_
 #endif
 
+#include <limits>
+
 #include "cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -36,6 +38,23 @@ void NarrowTo(const float* from, int64_t count, DType dtype, std::byte* to) {
 void Narrow(const float* from, int64_t count, DType dtype, std::byte* to) {
   if (dtype == DType::fp32) return NarrowTo<float>(from, count, dtype, to);
   return dtype == DType::bf16 ? NarrowTo<Bf16>(from, count, dtype, to) : NarrowTo<Fp16>(from, count, dtype, to);
+}
+
+// log(decay) as fp16, what fast records keep of a 16-bit gate, and back. decay may be read to a whole vector.
+void StoreLogDecay(const float* decay, int64_t count, std::byte* to) {
+  const F d;
+  HWY_ALIGN float logs[kLanes];
+  for (int64_t k = 0; k < count; k += kLanes) {
+    const VF x = LoadVector(decay + k);
+    const VF closed = hn::Set(d, -std::numeric_limits<float>::infinity());
+    StoreVector(hn::IfThenElse(hn::Eq(x, hn::Zero(d)), closed, hn::Log(d, x)), logs);
+    Narrow(logs, count - k < kLanes ? count - k : kLanes, DType::fp16, to + k * size_of(DType::fp16));
+  }
+}
+void LoadLogDecay(const std::byte* from, int64_t count, int64_t padded, float* decay) {
+  Widen(from, DType::fp16, count, decay);
+  for (int64_t k = count; k < padded; ++k) decay[k] = 0.0f;
+  for (int64_t k = 0; k < padded; k += kLanes) StoreVector(Exp(LoadVector(decay + k)), decay + k);
 }
 
 float ExpOne(float x) { return hn::GetLane(Exp(hn::Set(F(), x))); }
@@ -70,8 +89,10 @@ HWY_INLINE NormFactor PreciseReciprocalNorm(const float* x, int64_t padded) {
   float sums[kLanes], losts[kLanes];
   StoreVector(sum, sums);
   StoreVector(lost, losts);
-  double total = double{kL2NormEpsilon};
-  for (int lane = 0; lane < kLanes; ++lane) total += double{sums[lane]} + double{losts[lane]};
+  // Four chains, or the additions' latency would be most of the work.
+  double totals[4] = {double{kL2NormEpsilon}, 0, 0, 0};
+  for (int lane = 0; lane < kLanes; ++lane) totals[lane % 4] += double{sums[lane]} + double{losts[lane]};
+  const double total = (totals[0] + totals[1]) + (totals[2] + totals[3]);
   const double factor = 1.0 / std::sqrt(total);
   NormFactor result;
   result.high = static_cast<float>(factor);

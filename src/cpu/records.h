@@ -16,8 +16,9 @@ struct RecordNode {
   float* correction(int64_t value_head, int64_t value_dim) const {
     return reinterpret_cast<float*>(data) + value_head * value_dim;
   }
-  float* decay(int64_t value_head, int64_t key_dim) const {
-    return reinterpret_cast<float*>(data + layout.decay) + value_head * key_dim;
+  // [K] of a value head: fp32, or fp16 logarithms (has_half_decay).
+  std::byte* decay(int64_t value_head, int64_t key_dim, bool half) const {
+    return data + layout.decay + value_head * key_dim * size_of(half ? DType::fp16 : DType::fp32);
   }
   std::byte* key(int64_t head, int64_t key_bytes) const { return data + layout.k + head * key_bytes; }
   NormFactor* key_rnorm(int64_t head) const { return reinterpret_cast<NormFactor*>(data + layout.k_rnorm) + head; }

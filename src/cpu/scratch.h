@@ -12,7 +12,7 @@ namespace kda::cpu {
 
 constexpr int kMaxLanes = 64;
 // Tokens of an extend that are prepared together: at K = V = 128 their vectors take 56 KiB, a part of a level 2 cache.
-constexpr int kExtendChunk = 16;
+constexpr int kExtendChunk = kChunkTokens;
 // Rows are stepped in tiles of at most this many floats (16 KiB), so that a tile stays in the level 1 cache while the
 // tokens pass over it.
 constexpr int kTileFloats = 4096;
@@ -48,7 +48,7 @@ constexpr ScratchLayout scratch_layout(const Problem& p) {
   s.tile_rows = static_cast<int>(min_of(kTileFloats / s.key_padded / 16 * 16, s.value_padded));
   s.token_floats = 4 * s.key_padded + 3 * s.value_padded;
   s.tile_floats = s.tile_rows * s.key_padded;
-  s.tokens_begin = 2 * s.key_padded;  // first: the gate's bias, a row of zeros
+  s.tokens_begin = 3 * s.key_padded;  // first: the gate's bias, a row of zeros, a chunk's decay
   s.head_begin = s.tokens_begin + s.tokens * s.token_floats;
   s.tiles_begin = s.head_begin + s.value_padded * s.key_padded;
   s.tree_tiles = p.max_nodes > 1 ? kTreeTiles : 1;
@@ -61,6 +61,10 @@ constexpr ScratchLayout scratch_layout(const Problem& p) {
   return s;
 }
 
+// What states between the nodes of a draft are kept in: exact numerics round them as decoding along the path would,
+// fast numerics round only what is stored.
+constexpr DType path_state(const Problem& p) { return p.verify_numerics == Numerics::fast ? DType::fp32 : p.state; }
+
 // One lane's memory.
 class Lane {
  public:
@@ -70,6 +74,7 @@ class Lane {
   const ScratchLayout& layout() const { return layout_; }
   float* bias() const { return base_; }
   float* zeros() const { return base_ + layout_.key_padded; }
+  float* total_decay() const { return base_ + 2 * layout_.key_padded; }
   float* head_state() const { return base_ + layout_.head_begin; }  // [V padded, K padded]
   float* tile(int index) const { return base_ + layout_.tiles_begin + index * layout_.tile_floats; }
   float* unrounded_tile() const { return tile(layout_.tree_tiles); }

@@ -18,6 +18,7 @@
 
 #if KDA_WITH_AVX512_BF16
 #if HWY_TARGET == HWY_AVX3
+#include "cpu/chunk-inl.h"
 #include "cpu/conv_step-inl.h"
 #include "cpu/prepare-inl.h"
 #include "cpu/state_step-inl.h"
@@ -32,7 +33,12 @@ constexpr TargetFunctions kFunctions = {.name = "AVX512_BF16",
                                         .exp = ExpOne,
                                         .prepare = Prepare,
                                         .normalise_key = NormaliseKey,
+                                        .store_log_decay = StoreLogDecay,
+                                        .load_log_decay = LoadLogDecay,
                                         .step = Step,
+                                        .mix_chunk = MixChunk,
+                                        .run_chunk = RunChunk,
+                                        .transpose = Transpose,
                                         .conv_step = ConvStep,
                                         .split_taps = SplitTaps,
                                         .join_taps = JoinTaps};

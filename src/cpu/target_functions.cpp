@@ -5,6 +5,7 @@
 #define HWY_TARGET_INCLUDE "cpu/target_functions.cpp"  // this file, once more per target
 #include "hwy/foreach_target.h"                        // IWYU pragma: keep
 // After foreach_target.h:
+#include "cpu/chunk-inl.h"
 #include "cpu/conv_step-inl.h"
 #include "cpu/prepare-inl.h"
 #include "cpu/state_step-inl.h"
@@ -34,7 +35,12 @@ constexpr TargetFunctions kFunctions = {.name = kTargetName,
                                         .exp = ExpOne,
                                         .prepare = Prepare,
                                         .normalise_key = NormaliseKey,
+                                        .store_log_decay = StoreLogDecay,
+                                        .load_log_decay = LoadLogDecay,
                                         .step = Step,
+                                        .mix_chunk = MixChunk,
+                                        .run_chunk = RunChunk,
+                                        .transpose = Transpose,
                                         .conv_step = ConvStep,
                                         .split_taps = SplitTaps,
                                         .join_taps = JoinTaps};

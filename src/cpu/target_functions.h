@@ -67,6 +67,22 @@ struct PrepareArgs {
   NormFactor* key_rnorm;  // written
 };
 
+// Tokens that the chunked form takes together. Fast snapshots are at its multiples (and at a row's end).
+constexpr int kChunkTokens = 16;
+
+// A chunk of one value head in the chunked form (chunk-inl.h). Vectors of consecutive tokens lie token_stride apart.
+struct ChunkArgs {
+  PreparedToken* tokens;  // mix_chunk overwrites key, decayed_key, decayed_query; run_chunk correction and out
+  int count;              // 1..kChunkTokens
+  int64_t token_stride;
+  int64_t key_padded;
+  float* total_decay;             // [K padded] written by mix_chunk
+  float *key_mix, *query_mix;     // [kChunkTokens][kChunkTokens], below the diagonal, written by mix_chunk
+  float* state;                   // run_chunk: [K padded][V padded], rows state_stride apart
+  int64_t state_stride;           // V padded
+  int64_t first_column, columns;  // run_chunk: part of V, a multiple of the lanes
+};
+
 struct ConvStepArgs {
   const float* taps[kMaxConvWidth];     // [W][channels] inputs, oldest first
   const float* weights[kMaxConvWidth];  // [W][channels]
@@ -84,7 +100,15 @@ struct TargetFunctions {
   float (*exp)(float x);
   void (*prepare)(const PrepareArgs&);
   void (*normalise_key)(float* key, int64_t padded, NormFactor factor);  // what prepare does to k
+  // [count] exp(g) and its logarithm in fp16, what fast records of 16-bit gates keep; decay is padded.
+  void (*store_log_decay)(const float* decay, int64_t count, std::byte* to);
+  void (*load_log_decay)(const std::byte* from, int64_t count, int64_t padded, float* decay);
   void (*step)(const StepArgs&);
+  void (*mix_chunk)(const ChunkArgs&);
+  void (*run_chunk)(const ChunkArgs&);  // after mix_chunk, once for each part of V
+  // to[c][r] = from[r][c]; rows and columns multiples of 4, strides in elements.
+  void (*transpose)(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to,
+                    int64_t to_stride);
   void (*conv_step)(const ConvStepArgs&);
   // [channels][width] -> width rows of channels, and back; width 1..4. Rows may be written or read to a whole vector.
   void (*split_taps)(const float* from, int width, int64_t channels, float* const* to);

@@ -101,7 +101,7 @@ class VerifyUnit {
     const StateRows committed = committed_rows(first, rows);
     const auto tile = [&](int index) {
       StateRows t = float_rows(lane_.tile(index), padded_);
-      t.dtype = problem_.state;
+      t.dtype = path_state(problem_);
       return t;
     };
     StepArgs step{.first_row = unit_.first_row + first, .rows = rows, .key_padded = padded_};
@@ -110,7 +110,7 @@ class VerifyUnit {
       step.source = s.source == kCommittedState ? committed : tile(s.source);
       step.update = s.update < 0 ? nullptr : &lane_.token(s.update);
       step.next = nullptr;
-      if (s.update >= 0 && keep_all && problem_.state != DType::fp32) {
+      if (s.update >= 0 && keep_all && path_state(problem_) != DType::fp32) {
         // A node's stored state is rounded once, to its own dtype, not by way of the pool's.
         step.target = float_rows(lane_.unrounded_tile(), padded_);
         functions_.step(step);
@@ -119,14 +119,15 @@ class VerifyUnit {
       step.next = s.next < 0 ? nullptr : &lane_.token(s.next);
       if (s.update >= 0) step.target = tile(s.target);
       functions_.step(step);
-      if (s.update >= 0 && keep_all && problem_.state == DType::fp32) store_node(s.update, step.target, first, rows);
+      if (s.update >= 0 && keep_all && path_state(problem_) == DType::fp32)
+        store_node(s.update, step.target, first, rows);
     }
   }
 
-  // The unit's part of the lane's head state, in the pool's dtype.
+  // The unit's part of the lane's head state.
   StateRows head_rows(int64_t first) const {
     StateRows r = float_rows(lane_.head_state() + first * padded_, padded_);
-    r.dtype = problem_.state;
+    r.dtype = path_state(problem_);
     return r;
   }
 
@@ -164,7 +165,13 @@ class VerifyUnit {
   void record_inputs(const HeadTokens& tokens, int node, NormFactor key_rnorm) const {
     const RecordLayout layout = record_layout(problem_);
     const RecordNode to = record_node(layout, node);
-    std::memcpy(to.decay(unit_.head, problem_.key_dim), lane_.token(node).decay, problem_.key_dim * sizeof(float));
+    const bool half = has_half_decay(problem_);
+    std::byte* decay = to.decay(unit_.head, problem_.key_dim, half);
+    if (half) {
+      functions_.store_log_decay(lane_.token(node).decay, problem_.key_dim, decay);
+    } else {
+      std::memcpy(decay, lane_.token(node).decay, problem_.key_dim * sizeof(float));
+    }
     if (unit_.head % problem_.value_heads_per_head() != 0) return;
     const int64_t head = unit_.head / problem_.value_heads_per_head(),
                   key_bytes = problem_.key_dim * size_of(problem_.io);

@@ -151,6 +151,7 @@ kda_problem problem_of(const Target& target, const Spec& spec, const PlanOptions
   p.no_qk_l2norm = !f.l2norm;
   p.null_slot0 = o.null_slot0;
   p.single_root = o.single_root;
+  p.extend_numerics = spec.fast ? KDA_FAST : KDA_EXACT;
   p.verify_numerics = spec.fast ? KDA_FAST : KDA_EXACT;
   return p;
 }
