@@ -9,38 +9,37 @@ using namespace cuda;
 
 namespace {
 
-// From this many units on (rows times value heads of the plan) a warp takes 16 rows of a bf16 pool, else 8.
-constexpr int64_t kManyDecodeUnits = 96;
-
-template <class T, StateLayout Layout, int KP, int R, class Io>
+template <class Tile, int W, int Blocks, class Io>
 Status launch_as(const Problem& p, DecodeArgs& args, const Execution& execution) {
-  constexpr int kBlockRows = kDecodeWarps * 4 * R;
+  constexpr int kBlockRows = W * Tile::kRows;
   args.splits = (p.value_dim + kBlockRows - 1) / kBlockRows;
-  return launch<decode_kernel<T, Layout, KP, R, Io>, true>(args.rows.count * p.value_heads * args.splits, 1,
-                                                           kDecodeWarps * kWarp, 0, execution, args);
+  return launch<decode_kernel<Tile, W, Blocks, Io>, true>(args.rows.count * p.value_heads * args.splits, 1, W * kWarp,
+                                                          0, execution, args);
 }
+
+// The pool's form of tile.
+template <class T, StateLayout Layout, int KP, int R, bool AnyMemory>
+using TileOf = std::conditional_t<sizeof(T) == 2, RoundedTile<Layout, KP, R, AnyMemory>,
+                                  StateTile<T, Layout, KP, R, AnyMemory>>;
 
 template <class T>
 Status launch_decode(const Problem& p, DecodeArgs& args, const Execution& execution) {
   const int padded = padded_key_dim(p.key_dim);
   if (p.state_layout == StateLayout::kv) {
-    if (padded <= 128) return launch_as<T, StateLayout::kv, 128, 4, AnyIo>(p, args, execution);
-    return launch_as<T, StateLayout::kv, 256, 4, AnyIo>(p, args, execution);
+    if (padded <= 128) return launch_as<TileOf<T, StateLayout::kv, 128, 4, true>, 4, 3, AnyIo>(p, args, execution);
+    return launch_as<TileOf<T, StateLayout::kv, 256, 4, true>, 4, 2, AnyIo>(p, args, execution);
   }
   const bool plain = args.dst.dtype == p.state && (!args.state.present() || is_aligned(args.state)) &&
                      (!args.dst.present() || is_aligned(args.dst));
-  const bool many = p.max_rows * p.value_heads >= kManyDecodeUnits;
+  using Tuned = FixedIo<DType::bf16>;
   if (padded == 64 && plain && is_fixed_bf16(p, args.tokens, 64))
-    return launch_as<T, StateLayout::vk, 64, 4, FixedIo<DType::bf16>>(p, args, execution);
+    return launch_as<TileOf<T, StateLayout::vk, 64, 2, false>, 4, 8, Tuned>(p, args, execution);
   if (padded <= 128) {
-    const bool fixed = plain && padded == 128 && is_fixed_bf16(p, args.tokens, 64);
-    // measured: with 2 rows a lane fp32 pools stream best, with 4 bf16 pools, whose rows are half as long
-    if (fixed && many && sizeof(T) == 2)
-      return launch_as<T, StateLayout::vk, 128, 4, FixedIo<DType::bf16>>(p, args, execution);
-    if (fixed) return launch_as<T, StateLayout::vk, 128, 2, FixedIo<DType::bf16>>(p, args, execution);
-    return launch_as<T, StateLayout::vk, 128, 2, AnyIo>(p, args, execution);
+    if (plain && padded == 128 && is_fixed_bf16(p, args.tokens, 64))
+      return launch_as<TileOf<T, StateLayout::vk, 128, 2, false>, 4, 8, Tuned>(p, args, execution);
+    return launch_as<TileOf<T, StateLayout::vk, 128, 2, true>, 4, 5, AnyIo>(p, args, execution);
   }
-  return launch_as<T, StateLayout::vk, 256, 2, AnyIo>(p, args, execution);
+  return launch_as<TileOf<T, StateLayout::vk, 256, 2, true>, 4, 3, AnyIo>(p, args, execution);
 }
 
 }  // namespace

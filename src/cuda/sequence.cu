@@ -10,14 +10,15 @@ using namespace cuda;
 
 namespace {
 
-Status launch_by_dtype(const Problem& p, SequenceArgs& args, const Execution& execution) {
-  return p.state == DType::bf16 ? launch_sequence_bf16(p, args, execution) : launch_sequence_fp32(p, args, execution);
+Status launch_by_tile(const Problem& p, SequenceArgs& args, const Execution& execution) {
+  if (p.state == DType::fp32) return launch_sequence_fp32(p, args, execution);
+  return args.form.round_steps ? launch_sequence_rounded(p, args, execution) : launch_sequence_bf16(p, args, execution);
 }
 
 Status run_verify(const Problem& p, const VerifyLaunch& l, const Execution& execution) {
   SequenceArgs args = verify_args(p, l, execution);
   if (const Status s = check_verify(p, l, args, execution)) return s;
-  return launch_by_dtype(p, args, execution);
+  return launch_by_tile(p, args, execution);
 }
 
 }  // namespace
@@ -72,7 +73,7 @@ Status cuda_extend(const Problem& p, const ExtendLaunch& l, const Execution& exe
   if (p.check_values) {
     if (const Status s = check_written_slots(l.rows, args.state, args.dst, p.null_slot0, execution)) return s;
   }
-  return launch_by_dtype(p, args, execution);
+  return launch_by_tile(p, args, execution);
 }
 
 Status cuda_verify(const Problem& p, const VerifyLaunch& l, const Execution& execution) {

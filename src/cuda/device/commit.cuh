@@ -1,7 +1,9 @@
 // Commit: the recorded path from root to tip, replayed on the committed state; several layers a launch.
 #pragma once
 
-#include "cuda/device/sequence.cuh"
+#include "cuda/device/draft.cuh"
+#include "cuda/device/snapshots.cuh"
+#include "cuda/device/tile.cuh"
 
 namespace kda::cuda {
 
@@ -18,18 +20,16 @@ struct CommitArgs {
   uint32_t* status;
 };
 
-constexpr int kCommitWarps = 4;
-constexpr int kCommitThreads = kCommitWarps * kWarp;
+constexpr int kCommitNodes = 8;  // prepared at a time
 
 // General: snapshots, pools of any alignment, a destination of another dtype.
-template <class T, StateLayout Layout, int KP, int R, bool General>
-__global__ void __launch_bounds__(kCommitThreads, R* KP >= 1024 ? 2
-                                                  : General     ? 3
-                                                            : 4) commit_kernel(const __grid_constant__ CommitArgs a) {
-  using Tile = StateTile<T, Layout, KP, R, General>;
-  constexpr int kBlockRows = SequenceShared<KP, R, kCommitWarps>::kBlockRows;
-  __shared__ __align__(16) float vectors[SequenceShared<KP, R, kCommitWarps>::kVectorFloats];
-  __shared__ __align__(16) float u_tile[kTokenTile * kBlockRows];
+template <class Tile, int W, int Blocks, bool General>
+__global__ void __launch_bounds__(W* kWarp, Blocks) commit_kernel(const __grid_constant__ CommitArgs a) {
+  constexpr int KP = Tile::KP, R = Tile::R;
+  using Vectors = typename Tile::Vectors;
+  constexpr int kBlockRows = W * Tile::kRows;
+  __shared__ __align__(16) float vectors[kCommitNodes * Vectors::kFloats];
+  __shared__ __align__(16) float u_tile[kCommitNodes * kBlockRows];
   wait_for_previous_kernel();
   const Form& f = a.form;
   const int layer = static_cast<int>(blockIdx.y);
@@ -38,7 +38,8 @@ __global__ void __launch_bounds__(kCommitThreads, R* KP >= 1024 ? 2
   const int64_t n = unit / f.HV;
   const int hv = static_cast<int>(unit % f.HV);
   const int block_row = split * kBlockRows;
-  const int v0 = Tile::first_row(block_row + threadIdx.x / kWarp * Tile::kRows);
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int v0 = Tile::first_row(block_row + warp * Tile::kRows);
   const bool first_block = hv == 0 && split == 0 && layer == 0;
 
   uint32_t bits = 0;
@@ -77,13 +78,6 @@ __global__ void __launch_bounds__(kCommitThreads, R* KP >= 1024 ? 2
     }
   }
   const bool own_snapshots = same_pool(a.snapshots.pool, a.state);
-  auto store_snapshots = [&](int64_t position) {
-    if constexpr (General) {
-      for_snapshots_at(a.snapshots, n, position, own_snapshots, f.null_slot0, [&](int64_t slot) {
-        tile.store(head_of(a.snapshots.pool, slot), a.snapshots.pool.dtype, f, v0);
-      });
-    }
-  };
   uint64_t wanted = 0;
   if constexpr (General) {
     wanted = wanted_nodes(a.snapshots, n);
@@ -92,11 +86,43 @@ __global__ void __launch_bounds__(kCommitThreads, R* KP >= 1024 ? 2
                               [&](int64_t node) { return node < f.max_nodes && (path.nodes >> node & 1) != 0; });
     }
   }
-  replay_records<Tile, KP, R, kCommitWarps>(tile, row, a.record_layout, path.nodes, hv, f, block_row, vectors, u_tile,
-                                            [&](int node) {
-                                              if (wanted >> node & 1) store_snapshots(node);
-                                            });
-  if (stores) tile.store(head_of(a.dst, target.dst), a.dst.dtype, f, v0);
+  bool stored = !stores;
+  for (uint64_t nodes = path.nodes; nodes != 0;) {
+    if (nodes != path.nodes) __syncthreads();
+    uint64_t rest = nodes;
+    for (int i = 0; i < kCommitNodes && rest != 0; ++i, rest &= rest - 1) {
+      if (i % W != warp) continue;
+      const std::byte* node = row + a.record_layout.nodes_begin + (__ffsll(rest) - 1) * a.record_layout.node_bytes;
+      const float* u = reinterpret_cast<const float*>(node) + int64_t{hv} * f.V + block_row;
+#pragma unroll
+      for (int x = lane; x < kBlockRows; x += kWarp) {
+        u_tile[i * kBlockRows + x] = !General || block_row + x < f.V ? u[x] : 0.0f;
+      }
+      restore_token<KP>(node, a.record_layout.decay, a.record_layout.k, a.record_layout.k_rnorm, f, hv,
+                        Vectors{vectors + i * Vectors::kFloats});
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int i = 0; i < kCommitNodes && nodes != 0; ++i, nodes &= nodes - 1) {
+      const Vectors token{vectors + i * Vectors::kFloats};
+      float u[R];
+      load_rows<R>(u_tile + i * kBlockRows + v0 - block_row, u);
+      if constexpr (General) {
+        const auto store_next = [&](std::byte* head, DType dtype) { tile.store_updated(token, u, head, dtype, f, v0); };
+        const int node = __ffsll(nodes) - 1;
+        if (wanted >> node & 1) {
+          for_snapshots_at(a.snapshots, n, node, own_snapshots, f.null_slot0,
+                           [&](int64_t slot) { store_next(head_of(a.snapshots.pool, slot), a.snapshots.pool.dtype); });
+        }
+        if (stores && (nodes & (nodes - 1)) == 0) {
+          store_next(head_of(a.dst, target.dst), a.dst.dtype);
+          stored = true;
+        }
+      }
+      tile.update(token, u);
+    }
+  }
+  if (!stored) tile.store(head_of(a.dst, target.dst), a.dst.dtype, f, v0);
   if (first_block && threadIdx.x == 0) raise_status(a.status, bits);
 }
 

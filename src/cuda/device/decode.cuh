@@ -1,13 +1,11 @@
-// Decode: one token a row. Every warp works alone on 4*R rows of one head's state: all its loads are in flight before
-// the token is prepared, and nothing waits for another warp.
+// Decode: one token a row. A block takes rows of one head's state: all its loads are in flight before its first warp
+// prepares the token for all of them.
 #pragma once
 
 #include "cuda/device/rows.cuh"
 #include "cuda/device/tile.cuh"
 
 namespace kda::cuda {
-
-constexpr int kDecodeWarps = 4;
 
 struct DecodeArgs {
   TokenInputs tokens;
@@ -18,28 +16,22 @@ struct DecodeArgs {
   uint32_t* status;
 };
 
-// AnyIo also means pools of any alignment and a destination of another dtype.
-template <class T, StateLayout Layout, int KP, int R, class Io>
-__global__ void __launch_bounds__(kDecodeWarps* kWarp, R* KP >= 1024   ? 2
-                                                       : R * KP >= 512 ? 4
-                                                       : Io::kFixed    ? 6
-                                                                       : 5)
-    decode_kernel(const __grid_constant__ DecodeArgs a) {
-  using Tile = StateTile<T, Layout, KP, R, !Io::kFixed>;
-  constexpr int kBlockRows = kDecodeWarps * Tile::kRows;
-  __shared__ __align__(16) float shared[kDecodeWarps][TokenVectors<KP>::kFloats];
+// AnyIo also means pools of any alignment and a destination of another dtype. W warps; at least Blocks of these blocks
+// share a multiprocessor.
+template <class Tile, int W, int Blocks, class Io>
+__global__ void __launch_bounds__(W* kWarp, Blocks) decode_kernel(const __grid_constant__ DecodeArgs a) {
+  constexpr int KP = Tile::KP, R = Tile::R;
+  constexpr int kBlockRows = W * Tile::kRows;
+  __shared__ __align__(16) float vectors[Tile::Vectors::kFloats];
   wait_for_previous_kernel();
   const Form& f = a.form;
-  const int warp = threadIdx.x / kWarp, j = Tile::lane_in_group();
+  const int warp = threadIdx.x / kWarp;
   const int split = static_cast<int>(blockIdx.x % a.splits);
   const int64_t unit = blockIdx.x / a.splits;
   const int64_t n = unit / f.HV;
   const int hv = static_cast<int>(unit % f.HV);
-  const int warp_row = split * kBlockRows + warp * Tile::kRows;
   const bool reporter = hv == 0 && split == 0 && threadIdx.x == 0;
-  if (warp_row >= f.V) return;
-  const int v0 = Tile::first_row(warp_row);
-  const int row = v0 + j % R;
+  const int v0 = Tile::first_row(split * kBlockRows + warp * Tile::kRows);
 
   uint32_t bits = 0;
   const RowRange range = resolve_range(a.rows, n, 1, bits);
@@ -48,21 +40,23 @@ __global__ void __launch_bounds__(kDecodeWarps* kWarp, R* KP >= 1024   ? 2
     return;
   }
   const int64_t t = range.begin;
+  const RowTarget target = resolve_target(a.rows, a.state, a.dst, f.null_slot0, n, bits);
+  if (reporter) raise_status(a.status, bits);
+  Tile tile;
+  const int row = v0 + tile.j % R;
+  const bool owns_row = tile.j < R && (Io::kFixed || row < f.V) && range.count > 0;
   TokenLoads<Io, KP> loads;
   uint32_t raw_v = 0;
   if (range.count > 0) {
-    loads.load(a.tokens, f, t, hv);
-    if (row < f.V) {
+    if (warp == 0) loads.load(a.tokens, f, t, hv);
+    if (owns_row) {
       raw_v = load_element_raw(a.tokens.v.data, Io::token(a.tokens.v.dtype),
                                t * a.tokens.v.token_stride + hv * a.tokens.v.head_stride + row);
     }
   }
-  const RowTarget target = resolve_target(a.rows, a.state, a.dst, f.null_slot0, n, bits);
-  if (reporter) raise_status(a.status, bits);
   const int64_t out = t * a.tokens.out.token_stride + hv * a.tokens.out.head_stride + row;
-  const bool writes_out = j < R && row < f.V && range.count > 0;
   if (target.null) {
-    if (writes_out) store_element(a.tokens.out.data, Io::token(a.tokens.out.dtype), out, 0.0f);
+    if (owns_row) store_element(a.tokens.out.data, Io::token(a.tokens.out.dtype), out, 0.0f);
     return;
   }
   auto head_of = [&](const StatePool& pool, int64_t slot) {
@@ -70,26 +64,32 @@ __global__ void __launch_bounds__(kDecodeWarps* kWarp, R* KP >= 1024   ? 2
   };
   if (range.count == 0 && (target.dst < 0 || (target.in_place && target.slot >= 0))) return;
 
-  Tile tile;
   if (target.slot >= 0) {
     tile.load(head_of(a.state, target.slot), f, v0);
   } else {
     tile.zero();
   }
-  if (range.count > 0) {
-    const TokenVectors<KP> token{shared[warp]};
-    finish_token<Io, KP, Tile::Vec>(loads, a.tokens, f, token, {});
-    __syncwarp();
-    float p[R], w[R], u[R], k[Tile::E];
-    tile.template decay_and_dot<true>(token, p, w, k);
-    const float row_p = sum_rows<R>(p, tile.j), row_w = sum_rows<R>(w, tile.j);
-    const RowResult result =
-        finish_row(token, to_float(raw_v, Io::token(a.tokens.v.dtype)), row_p, row_w, a.tokens.scale);
-    spread_rows<R>(result.u, u);
-    tile.add_outer(k, u);
-    if (writes_out) store_element(a.tokens.out.data, Io::token(a.tokens.out.dtype), out, result.out);
+  if (range.count == 0) {
+    tile.store(head_of(a.dst, target.dst), a.dst.dtype, f, v0);
+    return;
   }
-  if (target.dst >= 0) tile.store(head_of(a.dst, target.dst), a.dst.dtype, f, v0);
+  const typename Tile::Vectors token{vectors};
+  if (warp == 0) prepare_token(loads.token, loads.head, a.tokens, f, token, {});
+  __syncthreads();
+  float p[R], w[R], u[R];
+  tile.dots(token, p, w);
+  const float row_p = sum_rows<Tile::kLanes, R>(p, tile.j), row_w = sum_rows<Tile::kLanes, R>(w, tile.j);
+  const RowResult result =
+      finish_row(token.scalars(), to_float(raw_v, Io::token(a.tokens.v.dtype)), row_p, row_w, a.tokens.scale);
+  if (owns_row) store_element(a.tokens.out.data, Io::token(a.tokens.out.dtype), out, result.out);
+  if (target.dst < 0) return;
+  spread_rows<Tile::kLanes, R>(result.u, u);
+  if constexpr (Tile::kRounds) {
+    tile.store_updated(token, u, head_of(a.dst, target.dst), a.dst.dtype, f, v0);
+  } else {
+    tile.update(token, u);
+    tile.store(head_of(a.dst, target.dst), a.dst.dtype, f, v0);
+  }
 }
 
 }  // namespace kda::cuda

@@ -132,6 +132,11 @@ __device__ inline RecordedPath recorded_path(const std::byte* row, const Layout&
                                              int64_t tip) {
   RecordedPath r;
   const RecordHeader header = *reinterpret_cast<const RecordHeader*>(row);
+  // every row has room for max_nodes parents: they are asked for together with the header
+  const RecordParent* parents = reinterpret_cast<const RecordParent*>(row + sizeof(RecordHeader));
+  const int lane = threadIdx.x % kWarpLanes;
+  const int low = lane < max_nodes ? parents[lane].parent : -1;
+  const int high = lane + 32 < max_nodes ? parents[lane + 32].parent : -1;
   if (header.magic != magic || header.version_form != layout.version_form || header.geometry != layout.geometry ||
       header.nodes < 0 || header.nodes > max_nodes) {
     r.bits = KDA_DEVICE_BAD_RECORD;
@@ -142,10 +147,6 @@ __device__ inline RecordedPath recorded_path(const std::byte* row, const Layout&
     r.bits = KDA_DEVICE_BAD_TIP;
     return r;
   }
-  const RecordParent* parents = reinterpret_cast<const RecordParent*>(row + sizeof(RecordHeader));
-  const int lane = threadIdx.x % kWarpLanes;
-  const int low = lane < header.nodes ? parents[lane].parent : -1;
-  const int high = lane + 32 < header.nodes ? parents[lane + 32].parent : -1;
   for (int t = static_cast<int>(tip); t >= 0;) {
     r.nodes |= uint64_t{1} << t;
     const int low_parent = __shfl_sync(0xffffffffu, low, t & 31), high_parent = __shfl_sync(0xffffffffu, high, t & 31);

@@ -88,9 +88,9 @@ __device__ inline DoubleFloat add(const DoubleFloat& a, const DoubleFloat& b) {
   const DoubleFloat sum = two_sum(a.high, b.high);
   return {sum.high, __fadd_rn(__fadd_rn(a.low, b.low), sum.low)};
 }
-__device__ inline DoubleFloat add_square(const DoubleFloat& a, float x) {
-  const float square = __fmul_rn(x, x);
-  return add(a, {square, __fmaf_rn(x, x, -square)});
+__device__ inline DoubleFloat square(float x) {
+  const float y = __fmul_rn(x, x);
+  return {y, __fmaf_rn(x, x, -y)};
 }
 
 // 1/sqrt(sum of squares + epsilon) to more than fp32 (see NormFactor): one Newton step on the hardware's root.
@@ -139,12 +139,33 @@ struct RecordTargets {
   NormFactor* k_rnorm = nullptr;  // of the head
 };
 
-// A token's inputs as one warp holds them before the arithmetic: lane l owns channels 4l..4l+3 (and 128 above them).
+// What tokens of one value head share: the gate's parameters, as one warp holds them: lane l owns channels 4l..4l+3
+// (and 128 above them).
 template <class Io, int KP>
-struct TokenLoads {
+struct HeadLoads {
   static constexpr int kChunks = (KP + 127) / 128;
-  Raw4 k[kChunks], q[kChunks], a[kChunks], bias[kChunks];
-  uint32_t beta, A;
+  Raw4 bias[kChunks];
+  uint32_t A;
+
+  __device__ void load(const TokenInputs& in, const Form& f, int hv) {
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      const int channel = 128 * c + 4 * (threadIdx.x % kWarp);
+      bias[c] = {};
+      if (channel < (Io::kFixed ? KP : f.K) && in.dt_bias.data) {
+        bias[c] = load4_raw<Io::kFixed>(in.dt_bias.data, Io::parameter(in.dt_bias.dtype), int64_t{hv} * f.K + channel);
+      }
+    }
+    A = in.A_log.data != nullptr ? load_element_raw(in.A_log.data, Io::parameter(in.A_log.dtype), hv) : 0;
+  }
+};
+
+// A token's inputs as one warp holds them before the arithmetic.
+template <class Io, int KP>
+struct TokenData {
+  static constexpr int kChunks = (KP + 127) / 128;
+  Raw4 k[kChunks], q[kChunks], a[kChunks];
+  uint32_t beta;
 
   __device__ void load(const TokenInputs& in, const Form& f, int64_t t, int hv) {
     const int lane = threadIdx.x % kWarp;
@@ -155,31 +176,38 @@ struct TokenLoads {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int channel = 128 * c + 4 * lane;
-      k[c] = q[c] = a[c] = bias[c] = {};
+      k[c] = q[c] = a[c] = {};
       if (channel < (Io::kFixed ? KP : f.K)) {
         k[c] = load4_raw<Io::kFixed>(in.k.data, Io::token(in.k.dtype), k_offset + channel);
         q[c] = load4_raw<Io::kFixed>(in.q.data, Io::token(in.q.dtype), q_offset + channel);
         a[c] = load4_raw<Io::kFixed>(in.a.data, Io::token(in.a.dtype), a_offset + channel);
-        if (in.dt_bias.data) {
-          bias[c] =
-              load4_raw<Io::kFixed>(in.dt_bias.data, Io::parameter(in.dt_bias.dtype), int64_t{hv} * f.K + channel);
-        }
       }
     }
     beta = load_element_raw(in.b.data, Io::token(in.b.dtype), t * in.b.token_stride + hv * in.b.head_stride);
-    A = in.A_log.data != nullptr ? load_element_raw(in.A_log.data, Io::parameter(in.A_log.dtype), hv) : 0;
   }
 };
 
-// One warp turns a token's inputs into its vectors. Sums over K: four channels in order, chunks in order, then lanes by
-// xor 8, 16, 1, 2, 4; the squares of k in two floats.
-template <class Io, int KP, int Vec>
-__device__ inline void finish_token(const TokenLoads<Io, KP>& x, const TokenInputs& in, const Form& f,
-                                    const TokenVectors<KP>& out, const RecordTargets& record) {
-  constexpr int kChunks = TokenLoads<Io, KP>::kChunks;
+template <class Io, int KP>
+struct TokenLoads {
+  TokenData<Io, KP> token;
+  HeadLoads<Io, KP> head;
+
+  __device__ void load(const TokenInputs& in, const Form& f, int64_t t, int hv) {
+    token.load(in, f, t, hv);
+    head.load(in, f, hv);
+  }
+};
+
+// One warp turns a token's inputs into k-hat, q-hat and decay, four channels a call of out.channels(channel, k, q,
+// decay), and into step size and k-hat . q-hat, out.scalars(beta, kq). Sums over K: four channels (of k's squares: pairs
+// first), chunks in order, then lanes by xor 8, 16, 1, 2, 4; the squares of k in two floats.
+template <class Io, int KP, class Out>
+__device__ inline void prepare_token(const TokenData<Io, KP>& x, const HeadLoads<Io, KP>& head, const TokenInputs& in,
+                                     const Form& f, const Out& out, const RecordTargets& record) {
+  constexpr int kChunks = TokenData<Io, KP>::kChunks;
   const int lane = threadIdx.x % kWarp;
   const bool has_A = in.A_log.data != nullptr;
-  const float exp_A = has_A ? exponential(to_float(x.A, Io::parameter(in.A_log.dtype))) : 1.0f;
+  const float exp_A = has_A ? exponential(to_float(head.A, Io::parameter(in.A_log.dtype))) : 1.0f;
 
   DoubleFloat kk;
   float qq = 0, kq = 0;
@@ -188,13 +216,14 @@ __device__ inline void finish_token(const TokenLoads<Io, KP>& x, const TokenInpu
     const float4 k4 = to_float4(x.k[c], Io::token(in.k.dtype)), q4 = to_float4(x.q[c], Io::token(in.q.dtype));
     const float* kc = &k4.x;
     const float* qc = &q4.x;
+    const DoubleFloat chunk_kk = add(add(square(kc[0]), square(kc[1])), add(square(kc[2]), square(kc[3])));
     float chunk_qq = 0, chunk_kq = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      kk = add_square(kk, kc[i]);
       chunk_qq = __fmaf_rn(qc[i], qc[i], chunk_qq);
       chunk_kq = __fmaf_rn(kc[i], qc[i], chunk_kq);
     }
+    kk = c == 0 ? chunk_kk : add(kk, chunk_kk);
     qq = __fadd_rn(qq, chunk_qq);
     kq = __fadd_rn(kq, chunk_kq);
   }
@@ -214,7 +243,7 @@ __device__ inline void finish_token(const TokenLoads<Io, KP>& x, const TokenInpu
     if (channel >= KP) continue;
     const float4 k4 = to_float4(x.k[c], Io::token(in.k.dtype)), q4 = to_float4(x.q[c], Io::token(in.q.dtype));
     const float4 a4 = to_float4(x.a[c], Io::token(in.a.dtype)),
-                 bias4 = to_float4(x.bias[c], Io::parameter(in.dt_bias.dtype));
+                 bias4 = to_float4(head.bias[c], Io::parameter(in.dt_bias.dtype));
     const float* kc = &k4.x;
     const float* qc = &q4.x;
     const float4 gates = gate_log_decay(f, a4, bias4, has_A, exp_A, in.lower_bound);
@@ -228,10 +257,7 @@ __device__ inline void finish_token(const TokenLoads<Io, KP>& x, const TokenInpu
       (&log_decay.x)[i] = g;
       (&decay.x)[i] = Io::kFixed || channel < f.K ? decay_of(g) : 0.0f;
     }
-    const int position = vector_position<Vec>(channel);
-    *reinterpret_cast<float4*>(out.k() + position) = k_hat;
-    *reinterpret_cast<float4*>(out.q() + position) = q_hat;
-    *reinterpret_cast<float4*>(out.decay() + position) = decay;
+    out.channels(channel, k_hat, q_hat, decay);
     if (Io::kFixed || channel < f.K) {
       if (record.decay) {
         if (f.fp16_decay) {
@@ -244,16 +270,16 @@ __device__ inline void finish_token(const TokenLoads<Io, KP>& x, const TokenInpu
     }
   }
   if (lane == 0) {
-    out.beta() = step_size(f.beta, to_float(x.beta, Io::token(in.b.dtype)));
-    out.kq() = __fmul_rn(normalised(kq, rk), rq);
+    out.scalars(step_size(f.beta, to_float(x.beta, Io::token(in.b.dtype))), __fmul_rn(normalised(kq, rk), rq));
     if (record.k_rnorm) *record.k_rnorm = rk;
   }
 }
 
-// One warp restores k-hat and decay of a recorded node: the same values that finish_token gave verify.
-template <int KP, int Vec>
-__device__ inline void prepare_recorded(const std::byte* node, int64_t decay_offset, int64_t k_offset,
-                                        int64_t rnorm_offset, const Form& f, int hv, const TokenVectors<KP>& out) {
+// One warp restores k-hat and decay of a recorded node: the same values that prepare_token gave verify.
+// out.recorded(channel, k, decay) takes four channels.
+template <int KP, class Out>
+__device__ inline void restore_token(const std::byte* node, int64_t decay_offset, int64_t k_offset,
+                                     int64_t rnorm_offset, const Form& f, int hv, const Out& out) {
   constexpr int kChunks = (KP + 127) / 128;
   const int lane = threadIdx.x % kWarp;
   const int h = hv / f.heads_ratio;
@@ -273,10 +299,34 @@ __device__ inline void prepare_recorded(const std::byte* node, int64_t decay_off
         decay = load4<true>(node + decay_offset, DType::fp32, int64_t{hv} * f.K + channel);
       }
     }
-    const int position = vector_position<Vec>(channel);
-    *reinterpret_cast<float4*>(out.k() + position) = k;
-    *reinterpret_cast<float4*>(out.decay() + position) = decay;
+    out.recorded(channel, k, decay);
   }
+}
+
+// The same into TokenVectors.
+template <int KP, int Vec>
+struct TokenVectorsOut {
+  TokenVectors<KP> vectors;
+  __device__ void channels(int channel, float4 k, float4 q, float4 decay) const {
+    recorded(channel, k, decay);
+    *reinterpret_cast<float4*>(vectors.q() + vector_position<Vec>(channel)) = q;
+  }
+  __device__ void recorded(int channel, float4 k, float4 decay) const {
+    const int position = vector_position<Vec>(channel);
+    *reinterpret_cast<float4*>(vectors.k() + position) = k;
+    *reinterpret_cast<float4*>(vectors.decay() + position) = decay;
+  }
+  __device__ void scalars(float beta, float kq) const { vectors.beta() = beta, vectors.kq() = kq; }
+};
+template <class Io, int KP, int Vec>
+__device__ inline void finish_token(const TokenLoads<Io, KP>& x, const TokenInputs& in, const Form& f,
+                                    const TokenVectors<KP>& out, const RecordTargets& record) {
+  prepare_token(x.token, x.head, in, f, TokenVectorsOut<KP, Vec>{out}, record);
+}
+template <int KP, int Vec>
+__device__ inline void prepare_recorded(const std::byte* node, int64_t decay_offset, int64_t k_offset,
+                                        int64_t rnorm_offset, const Form& f, int hv, const TokenVectors<KP>& out) {
+  restore_token<KP>(node, decay_offset, k_offset, rnorm_offset, f, hv, TokenVectorsOut<KP, Vec>{out});
 }
 
 }  // namespace kda::cuda
