@@ -214,9 +214,15 @@ void bench_decode(int64_t N, int H, int D, DType state) {
   report(label("decode", state, H, N, D), t, 2 * l.state_bytes() + double(N) * H * (10 * D + 2));
 }
 
-// The decode kernel with other tilings than the planner's choice.
-template <class T, int R>
-void bench_decode_rows(int64_t N, int H, DType state) {
+template <int R>
+using Fp32 = cuda::StateTile<float, StateLayout::vk, 128, R, false>;
+template <int R>
+using Bf16 = cuda::RoundedTile<StateLayout::vk, 128, R, false>;
+
+// The decode kernel with other tilings than the launcher's choice: warps a block, blocks a multiprocessor that registers
+// allow, and how many of them shared memory lets in (0: all).
+template <class Tile, int W, int Blocks>
+void bench_decode_tiles(int64_t N, int H, DType state, int resident = 0) {
   const Layer l(N, H, 128, state, 1, Numerics::exact, false, false);
   const Timing t = time_rounds(l.rounds, kReplays, [&](int round, cudaStream_t s) {
     cuda::DecodeArgs args{};
@@ -225,14 +231,17 @@ void bench_decode_rows(int64_t N, int H, DType state) {
     args.rows.cu_seqlens = {};
     args.state = args.dst = l.pool();
     args.form = cuda::make_form(l.p, false, false);
-    constexpr int kBlockRows = cuda::kDecodeWarps * 4 * R;
-    args.splits = (128 + kBlockRows - 1) / kBlockRows;
-    must(cuda::launch<cuda::decode_kernel<T, StateLayout::vk, 128, R, cuda::FixedIo<DType::bf16>>, true>(
-             N * H * args.splits, 1, cuda::kDecodeWarps * cuda::kWarp, 0, on(s), args),
+    constexpr int kBlockRows = W * Tile::kRows;
+    const int64_t splits = (128 + kBlockRows - 1) / kBlockRows;
+    args.grid = {cuda::Divisor(splits), cuda::Divisor(H)};
+    must(cuda::launch<cuda::decode_kernel<Tile, W, Blocks, cuda::FixedIo<DType::bf16>>, true>(
+             N * H * splits, 1, W * cuda::kWarp, resident ? 227 * 1024 / resident - 1024 - 4 * Tile::Vectors::kFloats : 0, on(s), args),
          "decode");
   });
-  report(label("decode", state, H, N, 128, " R=" + std::to_string(R)), t,
-         2 * l.state_bytes() + double(N) * H * (10 * 128 + 2));
+  report(label("decode", state, H, N, 128,
+               " R=" + std::to_string(Tile::R) + " W=" + std::to_string(W) + " blocks=" + std::to_string(Blocks) +
+                   " resident=" + std::to_string(resident)),
+         t, 2 * l.state_bytes() + double(N) * H * (10 * 128 + 2));
 }
 
 void bench_verify(int64_t N, int H, int D, DType state, int T, Numerics numerics, bool tree, bool pending) {
@@ -267,7 +276,7 @@ void bench_verify(int64_t N, int H, int D, DType state, int T, Numerics numerics
 }
 
 // The exact verify kernel with other tilings than the launcher's choice.
-template <class T, int R, int W>
+template <class Tile, int W, int Blocks>
 void bench_verify_tiles(int T_nodes, DType state) {
   const int64_t N = 32;
   const Layer l(N, 32, 128, state, T_nodes, Numerics::exact, false, true);
@@ -278,11 +287,12 @@ void bench_verify_tiles(int T_nodes, DType state) {
     v.state = v.dst = l.pool();
     v.records = l.record_buffer(round);
     cuda::SequenceArgs args = cuda::verify_args(l.p, v, on(s));
-    must((cuda::launch_sequence_as<T, StateLayout::vk, 128, R, W, cuda::FixedIo<DType::bf16>>(l.p, args, on(s))),
+    must((cuda::launch_sequence_as<Tile, W, Blocks, cuda::FixedIo<DType::bf16>>(l.p, args, on(s))),
          "verify");
   });
   report(label("verify", state, 32, N, 128,
-               " T=" + std::to_string(T_nodes) + " chain exact R=" + std::to_string(R) + " W=" + std::to_string(W)),
+               " T=" + std::to_string(T_nodes) + " chain exact R=" + std::to_string(Tile::R) + " W=" + std::to_string(W) +
+                   " blocks=" + std::to_string(Blocks)),
          t, l.state_bytes());
 }
 
@@ -349,23 +359,24 @@ int main(int argc, char** argv) {
       bench_decode(32, 32, 64, s);
     }
   }
-  if (wants("decode_rows")) {
+  if (argc > 1 && wants("decode_tiles")) {
     for (const auto& [N, H] : {std::pair<int64_t, int>{1, 12}, {1, 32}, {32, 12}, {32, 32}, {128, 32}}) {
-      bench_decode_rows<float, 2>(N, H, DType::fp32);
-      bench_decode_rows<float, 4>(N, H, DType::fp32);
-      bench_decode_rows<float, 8>(N, H, DType::fp32);
-      bench_decode_rows<__nv_bfloat16, 2>(N, H, DType::bf16);
-      bench_decode_rows<__nv_bfloat16, 4>(N, H, DType::bf16);
-      bench_decode_rows<__nv_bfloat16, 8>(N, H, DType::bf16);
+      for (const int resident : {0, 6, 8, 10}) bench_decode_tiles<Fp32<2>, 2, 12>(N, H, DType::fp32, resident);
+      for (const int resident : {3, 4, 5}) bench_decode_tiles<Fp32<2>, 4, 6>(N, H, DType::fp32, resident);
+      for (const int resident : {0, 6, 8, 10}) bench_decode_tiles<Bf16<2>, 2, 12>(N, H, DType::bf16, resident);
+      for (const int resident : {0, 16, 20}) bench_decode_tiles<Bf16<2>, 1, 20>(N, H, DType::bf16, resident);
+      for (const int resident : {0, 16, 20}) bench_decode_tiles<Fp32<2>, 1, 20>(N, H, DType::fp32, resident);
     }
   }
-  if (wants("verify_tiles")) {
-    bench_verify_tiles<float, 8, 4>(16, DType::fp32);
-    bench_verify_tiles<float, 4, 8>(16, DType::fp32);
-    bench_verify_tiles<float, 4, 4>(16, DType::fp32);
-    bench_verify_tiles<float, 8, 2>(16, DType::fp32);
-    bench_verify_tiles<__nv_bfloat16, 8, 4>(16, DType::bf16);
-    bench_verify_tiles<__nv_bfloat16, 4, 8>(16, DType::bf16);
+  if (argc > 1 && wants("verify_tiles")) {
+    for (const int T : {8, 16}) {
+      bench_verify_tiles<Fp32<8>, 4, 2>(T, DType::fp32);
+      bench_verify_tiles<Fp32<4>, 8, 2>(T, DType::fp32);
+      bench_verify_tiles<Fp32<4>, 4, 4>(T, DType::fp32);
+      bench_verify_tiles<Bf16<4>, 4, 3>(T, DType::bf16);
+      bench_verify_tiles<Bf16<2>, 8, 2>(T, DType::bf16);
+      bench_verify_tiles<Bf16<2>, 4, 5>(T, DType::bf16);
+    }
   }
   if (wants("verify")) {
     for (const Numerics numerics : {Numerics::exact, Numerics::fast}) {

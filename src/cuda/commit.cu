@@ -12,8 +12,9 @@ namespace {
 template <class Tile, int Blocks, bool General>
 Status launch_as(const Problem& p, CommitArgs& args, int layers, const Execution& execution) {
   constexpr int W = 4, kBlockRows = W * Tile::kRows;
-  args.splits = (p.value_dim + kBlockRows - 1) / kBlockRows;
-  return launch<commit_kernel<Tile, W, Blocks, General>, true>(args.rows.count * p.value_heads * args.splits, layers,
+  const int64_t splits = (p.value_dim + kBlockRows - 1) / kBlockRows;
+  args.grid = {Divisor(splits), Divisor(p.value_heads)};
+  return launch<commit_kernel<Tile, W, Blocks, General>, true>(args.rows.count * p.value_heads * splits, layers,
                                                                W * kWarp, 0, execution, args);
 }
 

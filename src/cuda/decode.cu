@@ -12,9 +12,10 @@ namespace {
 template <class Tile, int W, int Blocks, class Io>
 Status launch_as(const Problem& p, DecodeArgs& args, const Execution& execution) {
   constexpr int kBlockRows = W * Tile::kRows;
-  args.splits = (p.value_dim + kBlockRows - 1) / kBlockRows;
-  return launch<decode_kernel<Tile, W, Blocks, Io>, true>(args.rows.count * p.value_heads * args.splits, 1, W * kWarp,
-                                                          0, execution, args);
+  const int64_t splits = (p.value_dim + kBlockRows - 1) / kBlockRows;
+  args.grid = {Divisor(splits), Divisor(p.value_heads)};
+  return launch<decode_kernel<Tile, W, Blocks, Io>, true>(args.rows.count * p.value_heads * splits, 1, W * kWarp, 0,
+                                                          execution, args);
 }
 
 // The pool's form of tile.
@@ -36,7 +37,7 @@ Status launch_decode(const Problem& p, DecodeArgs& args, const Execution& execut
     return launch_as<TileOf<T, StateLayout::vk, 64, 2, false>, 4, 8, Tuned>(p, args, execution);
   if (padded <= 128) {
     if (plain && padded == 128 && is_fixed_bf16(p, args.tokens, 64))
-      return launch_as<TileOf<T, StateLayout::vk, 128, 2, false>, 4, 8, Tuned>(p, args, execution);
+      return launch_as<TileOf<T, StateLayout::vk, 128, 2, false>, 2, 12, Tuned>(p, args, execution);
     return launch_as<TileOf<T, StateLayout::vk, 128, 2, true>, 4, 5, AnyIo>(p, args, execution);
   }
   return launch_as<TileOf<T, StateLayout::vk, 256, 2, true>, 4, 3, AnyIo>(p, args, execution);

@@ -20,13 +20,14 @@ constexpr int kTileTokens = 16;
 template <class Tile, int W, int Blocks, class Io>
 Status launch_sequence_as(const Problem& p, SequenceArgs& args, const Execution& execution) {
   using Shared = SequenceShared<Tile, W>;
-  args.splits = (p.value_dim + Shared::kBlockRows - 1) / Shared::kBlockRows;
+  const int64_t splits = (p.value_dim + Shared::kBlockRows - 1) / Shared::kBlockRows;
+  args.grid = {Divisor(splits), Divisor(p.value_heads)};
   const bool draft = args.verify && args.draft.parents.present();
   // the pool keeps the state that restarts begin from, unless this call may overwrite or not store it
   args.keep_initial = draft && (!Io::kFixed || (args.pending.present() && args.rows.dst_slots.present()));
   args.tile_tokens = args.keep_initial || Tile::KP > 128 ? kTileTokens / 2 : kTileTokens;
   const int64_t bytes = Shared::bytes(args.tile_tokens, draft ? p.max_nodes : 0, args.keep_initial);
-  return launch<sequence_kernel<Tile, W, Blocks, Io>, true>(args.rows.count * p.value_heads * args.splits, 1,
+  return launch<sequence_kernel<Tile, W, Blocks, Io>, true>(args.rows.count * p.value_heads * splits, 1,
                                                             Shared::kThreads, bytes, execution, args);
 }
 

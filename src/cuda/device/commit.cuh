@@ -16,7 +16,7 @@ struct CommitArgs {
   StateSnapshots snapshots;
   Form form;
   RecordLayout record_layout;
-  int splits;
+  BlockGrid grid;
   uint32_t* status;
 };
 
@@ -33,10 +33,7 @@ __global__ void __launch_bounds__(W* kWarp, Blocks) commit_kernel(const __grid_c
   wait_for_previous_kernel();
   const Form& f = a.form;
   const int layer = static_cast<int>(blockIdx.y);
-  const int split = static_cast<int>(blockIdx.x % a.splits);
-  const int64_t unit = blockIdx.x / a.splits;
-  const int64_t n = unit / f.HV;
-  const int hv = static_cast<int>(unit % f.HV);
+  const auto [n, hv, split] = block_place(a.grid);
   const int block_row = split * kBlockRows;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int v0 = Tile::first_row(block_row + warp * Tile::kRows);

@@ -12,7 +12,7 @@ struct DecodeArgs {
   Rows rows;
   StatePool state, dst;
   Form form;
-  int splits;
+  BlockGrid grid;
   uint32_t* status;
 };
 
@@ -26,13 +26,11 @@ __global__ void __launch_bounds__(W* kWarp, Blocks) decode_kernel(const __grid_c
   wait_for_previous_kernel();
   const Form& f = a.form;
   const int warp = threadIdx.x / kWarp;
-  const int split = static_cast<int>(blockIdx.x % a.splits);
-  const int64_t unit = blockIdx.x / a.splits;
-  const int64_t n = unit / f.HV;
-  const int hv = static_cast<int>(unit % f.HV);
+  const auto [n, hv, split] = block_place(a.grid);
   const bool reporter = hv == 0 && split == 0 && threadIdx.x == 0;
   const int v0 = Tile::first_row(split * kBlockRows + warp * Tile::kRows);
 
+  const RowIndices indices = load_row_indices(a.rows, n);
   uint32_t bits = 0;
   const RowRange range = resolve_range(a.rows, n, 1, bits);
   if (range.bad) {
@@ -40,8 +38,6 @@ __global__ void __launch_bounds__(W* kWarp, Blocks) decode_kernel(const __grid_c
     return;
   }
   const int64_t t = range.begin;
-  const RowTarget target = resolve_target(a.rows, a.state, a.dst, f.null_slot0, n, bits);
-  if (reporter) raise_status(a.status, bits);
   Tile tile;
   const int row = v0 + tile.j % R;
   const bool owns_row = tile.j < R && (Io::kFixed || row < f.V) && range.count > 0;
@@ -54,6 +50,8 @@ __global__ void __launch_bounds__(W* kWarp, Blocks) decode_kernel(const __grid_c
                                t * a.tokens.v.token_stride + hv * a.tokens.v.head_stride + row);
     }
   }
+  const RowTarget target = resolve_target(indices, a.rows, a.state, a.dst, f.null_slot0, bits);
+  if (reporter) raise_status(a.status, bits);
   const int64_t out = t * a.tokens.out.token_stride + hv * a.tokens.out.head_stride + row;
   if (target.null) {
     if (owns_row) store_element(a.tokens.out.data, Io::token(a.tokens.out.dtype), out, 0.0f);
@@ -74,7 +72,7 @@ __global__ void __launch_bounds__(W* kWarp, Blocks) decode_kernel(const __grid_c
     return;
   }
   const typename Tile::Vectors token{vectors};
-  if (warp == 0) prepare_token(loads.token, loads.head, a.tokens, f, token, {});
+  if (warp == 0) prepare_token<Io, KP>(loads, loads, a.tokens, f, token, {});
   __syncthreads();
   float p[R], w[R], u[R];
   tile.dots(token, p, w);

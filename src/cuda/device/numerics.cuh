@@ -188,13 +188,10 @@ struct TokenData {
 };
 
 template <class Io, int KP>
-struct TokenLoads {
-  TokenData<Io, KP> token;
-  HeadLoads<Io, KP> head;
-
+struct TokenLoads : TokenData<Io, KP>, HeadLoads<Io, KP> {
   __device__ void load(const TokenInputs& in, const Form& f, int64_t t, int hv) {
-    token.load(in, f, t, hv);
-    head.load(in, f, hv);
+    TokenData<Io, KP>::load(in, f, t, hv);
+    HeadLoads<Io, KP>::load(in, f, hv);
   }
 };
 
@@ -321,7 +318,7 @@ struct TokenVectorsOut {
 template <class Io, int KP, int Vec>
 __device__ inline void finish_token(const TokenLoads<Io, KP>& x, const TokenInputs& in, const Form& f,
                                     const TokenVectors<KP>& out, const RecordTargets& record) {
-  prepare_token(x.token, x.head, in, f, TokenVectorsOut<KP, Vec>{out}, record);
+  prepare_token<Io, KP>(x, x, in, f, TokenVectorsOut<KP, Vec>{out}, record);
 }
 template <int KP, int Vec>
 __device__ inline void prepare_recorded(const std::byte* node, int64_t decay_offset, int64_t k_offset,

@@ -12,6 +12,30 @@ __device__ inline bool same_pool(const Pool& a, const Pool& b) {
   return a.base == b.base;
 }
 
+// Division by a number that the launcher knows: a quotient costs one multiplication. Dividends are below 2^31.
+struct Divisor {
+  uint32_t value = 1, multiplier = 0, shift = 0;
+  Divisor() = default;
+  explicit Divisor(int64_t d) : value(static_cast<uint32_t>(d)), shift(31) {
+    while ((uint64_t{1} << (shift - 31)) < value) ++shift;
+    multiplier = static_cast<uint32_t>(((uint64_t{1} << shift) + value - 1) / value);
+  }
+  __device__ uint32_t quotient(uint32_t n) const { return static_cast<uint32_t>(uint64_t{n} * multiplier >> shift); }
+};
+
+// A block's part of the work: blocks count through the splits of a head's rows, then heads, then rows.
+struct BlockGrid {
+  Divisor splits, heads;
+};
+struct BlockPlace {
+  int64_t n;
+  int hv, split;
+};
+__device__ inline BlockPlace block_place(const BlockGrid& g) {
+  const uint32_t unit = g.splits.quotient(blockIdx.x), n = g.heads.quotient(unit);
+  return {n, static_cast<int>(unit - n * g.heads.value), static_cast<int>(blockIdx.x - unit * g.splits.value)};
+}
+
 struct RowTarget {
   int64_t slot = -1;  // where the row starts from; -1: from zero
   int64_t dst = -1;   // where its final state goes; -1: nowhere

@@ -29,7 +29,8 @@ struct SequenceArgs {
   IndexView node_slots;
   StatePool node_pool;
   PendingCommit pending;
-  int splits;  // blocks that share one head's rows
+  int splits;      // of the WY form: blocks that share one head's rows
+  BlockGrid grid;  // of the recurrence
   uint32_t* status;
 };
 
@@ -59,16 +60,13 @@ __global__ void __launch_bounds__(W* kWarp, Blocks) sequence_kernel(const __grid
   constexpr int kBlockRows = Shared::kBlockRows;
   constexpr int kValueChunks = (kBlockRows + 127) / 128;
   // A small tile waits in registers while tokens are prepared; a large one is only brought to the cache.
-  constexpr bool kEarlyLoad = Tile::kStateRegisters <= 32;
+  constexpr bool kEarlyLoad = Tile::kStateRegisters <= 32 || Blocks <= 2;
   extern __shared__ __align__(16) float shared[];
 
   wait_for_previous_kernel();
   const Form& f = a.form;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const int split = static_cast<int>(blockIdx.x % a.splits);
-  const int64_t unit = blockIdx.x / a.splits;
-  const int64_t n = unit / f.HV;
-  const int hv = static_cast<int>(unit % f.HV);
+  const auto [n, hv, split] = block_place(a.grid);
   const int block_row = split * kBlockRows;
   const int v0 = Tile::first_row(block_row + warp * Tile::kRows);
   const int local_row = v0 - block_row;
@@ -83,10 +81,15 @@ __global__ void __launch_bounds__(W* kWarp, Blocks) sequence_kernel(const __grid
   DraftProgram& program = *reinterpret_cast<DraftProgram*>(u_rows + (draft ? f.max_nodes : 1) * kBlockRows);
   float4* const initial = reinterpret_cast<float4*>(&program) + (draft ? Shared::kProgramFloats / 4 : 0) + threadIdx.x;
 
+  const RowIndices indices = load_row_indices(a.rows, n);
+  const bool records_here = a.verify && a.records.base != nullptr;
+  const int64_t record_row = !records_here ? -1 : present(a.record_rows) ? index_at(a.record_rows, n) : n;
+  const int64_t pending_tip = pending ? index_at(a.pending.tips, n) : -1;
+  const int64_t pending_record = pending ? index_at(a.pending.record_rows, n) : -1;
   uint32_t bits = 0;
   const RowRange range = resolve_range(a.rows, n, a.verify ? f.max_nodes : INT64_MAX, bits);
   RowTarget target;
-  if (!range.bad) target = resolve_target(a.rows, a.state, a.dst, f.null_slot0, n, bits);
+  if (!range.bad) target = resolve_target(indices, a.rows, a.state, a.dst, f.null_slot0, bits);
   if (!present(a.rows.dst_slots) && a.verify && !pending) target.dst = -1;
   const int count = static_cast<int>(range.count);
 
@@ -108,6 +111,26 @@ __global__ void __launch_bounds__(W* kWarp, Blocks) sequence_kernel(const __grid
     return;
   }
 
+  // The next token that this warp prepares. The first is asked for here where it is known already.
+  TokenData<Io, KP> next;
+  Raw4 next_values[kValueChunks];
+  auto load_node = [&](int node) {
+    const int64_t t = range.begin + node;
+    next.load(a.tokens, f, t, hv);
+    const int64_t v_offset = t * a.tokens.v.token_stride + hv * a.tokens.v.head_stride + block_row;
+#pragma unroll
+    for (int c = 0; c < kValueChunks; ++c) {
+      const int x = 128 * c + 4 * lane;
+      next_values[c] = {};
+      if (x < kBlockRows && (Io::kFixed || block_row + x < f.V)) {
+        next_values[c] = load4_raw<Io::kFixed>(a.tokens.v.data, Io::token(a.tokens.v.dtype), v_offset + x);
+      }
+    }
+  };
+  if (!draft && !pending && warp < count) load_node(warp);
+  HeadLoads<Io, KP> head_loads;
+  head_loads.load(a.tokens, f, hv);
+
   Tile tile;
   const std::byte* start = target.slot >= 0 ? head_of(a.state, target.slot) : nullptr;
   auto load_start = [&] {
@@ -123,8 +146,6 @@ __global__ void __launch_bounds__(W* kWarp, Blocks) sequence_kernel(const __grid
     tile.prefetch(start, f, v0);
   }
 
-  HeadLoads<Io, KP> head_loads;
-  head_loads.load(a.tokens, f, hv);
   int steps = count;
   if (draft) {
     if (warp == 0) {
@@ -143,13 +164,12 @@ __global__ void __launch_bounds__(W* kWarp, Blocks) sequence_kernel(const __grid
   RecordedPath path;
   const std::byte* pending_row = nullptr;
   if (pending && (bits & KDA_DEVICE_BAD_PARENT) == 0) {
-    const int64_t tip = index_at(a.pending.tips, n), record = index_at(a.pending.record_rows, n);
-    if (tip >= 0 && record >= 0) {
-      if (record >= a.records.rows) {
+    if (pending_tip >= 0 && pending_record >= 0) {
+      if (pending_record >= a.records.rows) {
         path.bits = KDA_DEVICE_BAD_RECORD;
       } else {
-        pending_row = a.records.base + record * a.records.row_stride;
-        path = recorded_path(pending_row, a.record_layout, kRecordMagic, f.max_nodes, tip);
+        pending_row = a.records.base + pending_record * a.records.row_stride;
+        path = recorded_path(pending_row, a.record_layout, kRecordMagic, f.max_nodes, pending_tip);
       }
     }
     bits |= path.bits;
@@ -163,14 +183,8 @@ __global__ void __launch_bounds__(W* kWarp, Blocks) sequence_kernel(const __grid
 
   // records of this call
   std::byte* record = nullptr;
-  if (a.verify && a.records.base != nullptr) {
-    const int64_t row = present(a.record_rows) ? index_at(a.record_rows, n) : n;
-    if (row >= a.records.rows) {
-      bits |= KDA_DEVICE_BAD_ENTRY;
-    } else if (row >= 0) {
-      record = a.records.base + row * a.records.row_stride;
-    }
-  }
+  if (record_row >= 0 && record_row < a.records.rows) record = a.records.base + record_row * a.records.row_stride;
+  if (records_here && record_row >= a.records.rows) bits |= KDA_DEVICE_BAD_ENTRY;
   if (record != nullptr && first_block && warp == 0) {
     if (lane == 0) {
       *reinterpret_cast<RecordHeader*>(record) = {kRecordMagic, a.record_layout.version_form, count,
@@ -192,23 +206,12 @@ __global__ void __launch_bounds__(W* kWarp, Blocks) sequence_kernel(const __grid
   // Warps take turns; a warp's next token is on its way while it prepares one.
   auto prepare = [&](int first) {
     const int end = all_steps - first < a.tile_tokens ? all_steps : first + a.tile_tokens;
-    TokenData<Io, KP> data, next;
-    Raw4 raw_values[kValueChunks], next_values[kValueChunks];
+    TokenData<Io, KP> data;
+    Raw4 raw_values[kValueChunks];
     auto load_next = [&](int s) {
-      if (s < path_steps || s >= end) return;
-      const int64_t t = range.begin + node_of(s);
-      next.load(a.tokens, f, t, hv);
-      const int64_t v_offset = t * a.tokens.v.token_stride + hv * a.tokens.v.head_stride + block_row;
-#pragma unroll
-      for (int c = 0; c < kValueChunks; ++c) {
-        const int x = 128 * c + 4 * lane;
-        next_values[c] = {};
-        if (x < kBlockRows && (Io::kFixed || block_row + x < f.V)) {
-          next_values[c] = load4_raw<Io::kFixed>(a.tokens.v.data, Io::token(a.tokens.v.dtype), v_offset + x);
-        }
-      }
+      if (s >= path_steps && s < end) load_node(node_of(s));
     };
-    load_next(first + warp);
+    if (first > 0 || draft || pending) load_next(first + warp);
 #pragma unroll 1
     for (int s = first + warp; s < end; s += W) {
       data = next;

@@ -591,5 +591,9 @@ __device__ inline RowResult finish_row(const TokenScalars& t, float v, float p, 
   const float u = __fmul_rn(t.beta, __fsub_rn(v, p));
   return {u, __fmul_rn(scale, __fmaf_rn(u, t.kq, w))};
 }
+template <int KP>
+__device__ inline RowResult finish_row(const TokenVectors<KP>& t, float v, float p, float w, float scale) {
+  return finish_row(TokenScalars{t.beta(), t.kq()}, v, p, w, scale);
+}
 
 }  // namespace kda::cuda
