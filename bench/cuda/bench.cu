@@ -219,8 +219,8 @@ using Fp32 = cuda::StateTile<float, StateLayout::vk, 128, R, false>;
 template <int R>
 using Bf16 = cuda::RoundedTile<StateLayout::vk, 128, R, false>;
 
-// The decode kernel with other tilings than the launcher's choice: warps a block, blocks a multiprocessor that registers
-// allow, and how many of them shared memory lets in (0: all).
+// The decode kernel with other tilings than the launcher's choice: warps a block, blocks a multiprocessor that
+// registers allow, and how many of them shared memory lets in (0: all).
 template <class Tile, int W, int Blocks>
 void bench_decode_tiles(int64_t N, int H, DType state, int resident = 0) {
   const Layer l(N, H, 128, state, 1, Numerics::exact, false, false);
@@ -235,7 +235,8 @@ void bench_decode_tiles(int64_t N, int H, DType state, int resident = 0) {
     const int64_t splits = (128 + kBlockRows - 1) / kBlockRows;
     args.grid = {cuda::Divisor(splits), cuda::Divisor(H)};
     must(cuda::launch<cuda::decode_kernel<Tile, W, Blocks, cuda::FixedIo<DType::bf16>>, true>(
-             N * H * splits, 1, W * cuda::kWarp, resident ? 227 * 1024 / resident - 1024 - 4 * Tile::Vectors::kFloats : 0, on(s), args),
+             N * H * splits, 1, W * cuda::kWarp,
+             resident ? 227 * 1024 / resident - 1024 - 4 * Tile::Vectors::kFloats : 0, on(s), args),
          "decode");
   });
   report(label("decode", state, H, N, 128,
@@ -287,12 +288,11 @@ void bench_verify_tiles(int T_nodes, DType state) {
     v.state = v.dst = l.pool();
     v.records = l.record_buffer(round);
     cuda::SequenceArgs args = cuda::verify_args(l.p, v, on(s));
-    must((cuda::launch_sequence_as<Tile, W, Blocks, cuda::FixedIo<DType::bf16>>(l.p, args, on(s))),
-         "verify");
+    must((cuda::launch_sequence_as<Tile, W, Blocks, cuda::FixedIo<DType::bf16>>(l.p, args, on(s))), "verify");
   });
   report(label("verify", state, 32, N, 128,
-               " T=" + std::to_string(T_nodes) + " chain exact R=" + std::to_string(Tile::R) + " W=" + std::to_string(W) +
-                   " blocks=" + std::to_string(Blocks)),
+               " T=" + std::to_string(T_nodes) + " chain exact R=" + std::to_string(Tile::R) +
+                   " W=" + std::to_string(W) + " blocks=" + std::to_string(Blocks)),
          t, l.state_bytes());
 }
 

@@ -20,8 +20,8 @@ Status launch_as(const Problem& p, DecodeArgs& args, const Execution& execution)
 
 // The pool's form of tile.
 template <class T, StateLayout Layout, int KP, int R, bool AnyMemory>
-using TileOf = std::conditional_t<sizeof(T) == 2, RoundedTile<Layout, KP, R, AnyMemory>,
-                                  StateTile<T, Layout, KP, R, AnyMemory>>;
+using TileOf =
+    std::conditional_t<sizeof(T) == 2, RoundedTile<Layout, KP, R, AnyMemory>, StateTile<T, Layout, KP, R, AnyMemory>>;
 
 template <class T>
 Status launch_decode(const Problem& p, DecodeArgs& args, const Execution& execution) {

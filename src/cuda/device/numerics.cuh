@@ -196,8 +196,8 @@ struct TokenLoads : TokenData<Io, KP>, HeadLoads<Io, KP> {
 };
 
 // One warp turns a token's inputs into k-hat, q-hat and decay, four channels a call of out.channels(channel, k, q,
-// decay), and into step size and k-hat . q-hat, out.scalars(beta, kq). Sums over K: four channels (of k's squares: pairs
-// first), chunks in order, then lanes by xor 8, 16, 1, 2, 4; the squares of k in two floats.
+// decay), and into step size and k-hat . q-hat, out.scalars(beta, kq). Sums over K: four channels (of k's squares:
+// pairs first), chunks in order, then lanes by xor 8, 16, 1, 2, 4; the squares of k in two floats.
 template <class Io, int KP, class Out>
 __device__ inline void prepare_token(const TokenData<Io, KP>& x, const HeadLoads<Io, KP>& head, const TokenInputs& in,
                                      const Form& f, const Out& out, const RecordTargets& record) {

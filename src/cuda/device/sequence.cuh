@@ -293,8 +293,7 @@ __global__ void __launch_bounds__(W* kWarp, Blocks) sequence_kernel(const __grid
   const bool node_stores = General && (a.node_states != nullptr || present(a.node_slots));
   const int row = local_row + tile.j % R;
   const bool owns_row = tile.j < R && (Io::kFixed || block_row + row < f.V);
-  const int64_t out_row =
-      range.begin * a.tokens.out.token_stride + hv * a.tokens.out.head_stride + block_row + row;
+  const int64_t out_row = range.begin * a.tokens.out.token_stride + hv * a.tokens.out.head_stride + block_row + row;
   std::byte* const u_record =
       has_record ? record + a.record_layout.nodes_begin + 4 * (int64_t{hv} * f.V + block_row + row) : nullptr;
 #pragma unroll 1
@@ -341,10 +340,9 @@ __global__ void __launch_bounds__(W* kWarp, Blocks) sequence_kernel(const __grid
               finish_row(token.scalars(), values[i * kBlockRows + row], row_p, row_w, a.tokens.scale);
           if (owns_row) {
             u_row[row] = result.u;
-            store_element(a.tokens.out.data, Io::token(a.tokens.out.dtype),
-                          out_row + node * a.tokens.out.token_stride, result.out);
-            if (has_record)
-              *reinterpret_cast<float*>(u_record + node * a.record_layout.node_bytes) = result.u;
+            store_element(a.tokens.out.data, Io::token(a.tokens.out.dtype), out_row + node * a.tokens.out.token_stride,
+                          result.out);
+            if (has_record) *reinterpret_cast<float*>(u_record + node * a.record_layout.node_bytes) = result.u;
           }
         }
         if ((mode & DraftProgram::kLeaf) != 0 && !node_stores) continue;

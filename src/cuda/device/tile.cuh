@@ -116,7 +116,7 @@ struct StateTile {
 
   // Asks for the tile's lines, so that load() finds them in the L2 cache. A hint: only for rows of whole lines.
   __device__ void prefetch(const std::byte* head, const Form& f, int v0) const {
-    if constexpr (!AnyMemory) prefetch_rows<R, KP * int{sizeof(T)}, kLanes>(head + v0 * KP * int{sizeof(T)}, j);
+    if constexpr (!AnyMemory) prefetch_rows<R, KP* int{sizeof(T)}, kLanes>(head + v0 * KP * int{sizeof(T)}, j);
   }
 
   // `head` is the state of one value head ([V, K] or [K, V]); v0 = first_row(...).
@@ -406,8 +406,8 @@ struct RoundedTile {
           const int first = channel(e / 4) + e % 4 * 2;
           s[r][e] = 0;
           if (live(f, v0 + r, first)) {
-            s[r][e] = load_bits16(head + 2 * at(f, v0 + r, first)) |
-                      load_bits16(head + 2 * at(f, v0 + r, first + 1)) << 16;
+            s[r][e] = load_bits16(head + 2 * at(f, v0 + r, first)) | load_bits16(head + 2 * at(f, v0 + r, first + 1))
+                                                                         << 16;
           }
         }
       }
@@ -421,7 +421,8 @@ struct RoundedTile {
       for (int r = 0; r < R; ++r) {
 #pragma unroll
         for (int m = 0; m < kBlocks; ++m) {
-          if (live(f, v0 + r, channel(m))) store_block(own, f, r, m, s[r][4 * m], s[r][4 * m + 1], s[r][4 * m + 2], s[r][4 * m + 3]);
+          if (live(f, v0 + r, channel(m)))
+            store_block(own, f, r, m, s[r][4 * m], s[r][4 * m + 1], s[r][4 * m + 2], s[r][4 * m + 3]);
         }
       }
       return;
@@ -506,8 +507,8 @@ struct RoundedTile {
     return !AnyMemory || (row < f.V && channel < f.K);
   }
   __device__ static bool plain(const std::byte* head, DType dtype) {
-    return !AnyMemory || (Layout == StateLayout::vk && dtype == DType::bf16 &&
-                          (reinterpret_cast<uintptr_t>(head) & 15) == 0);
+    return !AnyMemory ||
+           (Layout == StateLayout::vk && dtype == DType::bf16 && (reinterpret_cast<uintptr_t>(head) & 15) == 0);
   }
   __device__ static int64_t at(const Form& f, int row, int channel) {
     return Layout == StateLayout::vk ? int64_t{row} * f.K + channel : int64_t{channel} * f.V + row;
