@@ -50,7 +50,8 @@ __global__ void __launch_bounds__(W* kWarp, Blocks) decode_kernel(const __grid_c
                                t * a.tokens.v.token_stride + hv * a.tokens.v.head_stride + row);
     }
   }
-  const RowTarget target = resolve_target(indices, a.rows, a.state, a.dst, f.null_slot0, bits);
+  const RowTarget target =
+      resolve_target(indices, present(a.rows.slots), present(a.rows.dst_slots), a.state, a.dst, f.null_slot0, bits);
   if (reporter) raise_status(a.status, bits);
   const int64_t out = t * a.tokens.out.token_stride + hv * a.tokens.out.head_stride + row;
   if (target.null) {

@@ -89,7 +89,9 @@ __global__ void __launch_bounds__(W* kWarp, Blocks) sequence_kernel(const __grid
   uint32_t bits = 0;
   const RowRange range = resolve_range(a.rows, n, a.verify ? f.max_nodes : INT64_MAX, bits);
   RowTarget target;
-  if (!range.bad) target = resolve_target(indices, a.rows, a.state, a.dst, f.null_slot0, bits);
+  if (!range.bad)
+    target =
+        resolve_target(indices, present(a.rows.slots), present(a.rows.dst_slots), a.state, a.dst, f.null_slot0, bits);
   if (!present(a.rows.dst_slots) && a.verify && !pending) target.dst = -1;
   const int count = static_cast<int>(range.count);
 
