@@ -5,8 +5,8 @@
 // the nodes: decays are summed along each node's path as logarithms (G), which gives the columns k e^G and q e^G that
 // meet the state, and the inner products <k_t, k_i> e^(G_t - G_i) as products of k_t e^(G_t) and k_i e^(-G_i) on tensor
 // cores where the second factor has room (per node, from its own path alone), else one by one. From then on every warp
-// works alone on 16 or 32 rows: one product with the state (tf32, rounded once: 16-bit tokens allow it), the triangular solve
-// among the four lanes that share a row, and the stores. A pending commit is applied to the state on its way from
+// works alone on 16 or 32 rows: one product with the state (tf32, rounded once: 16-bit tokens allow it), the triangular
+// solve among the four lanes that share a row, and the stores. A pending commit is applied to the state on its way from
 // shared memory to the tensor cores.
 #pragma once
 
