@@ -1,0 +1,48 @@
+// The launches of fast extend: prepare, then chain, segment by segment.
+#pragma once
+
+#include <algorithm>
+
+#include "cuda/chunk.h"
+#include "cuda/device/chunk_chain.cuh"
+#include "cuda/device/chunk_prepare.cuh"
+#include "cuda/host.h"
+
+namespace kda::cuda::chunk {
+
+template <int K, int W>
+Status launch_chain(const Problem& p, Args& args, const Execution& execution) {
+  args.splits = p.value_dim / (W * kWarpRows);
+  return launch<chain_kernel<K, W>, true>(args.rows.count * p.value_heads * args.splits, 1, W * kWarp,
+                                          kStages * Packet<K>::kBytes, execution, args);
+}
+
+// From this many units on (rows times value heads of the plan) a block takes 64 value rows and not 32: there is enough
+// work for every multiprocessor.
+constexpr int64_t kUnitsForWideBlocks = 40;
+
+template <int K>
+Status launch_chunks(const Problem& p, Args& args, const Execution& execution) {
+  const Workspace w = workspace_of(p);
+  const int64_t total = std::min(w.chunks, args.rows.tokens / kTokens + args.rows.count);
+  float* const carry[2] = {reinterpret_cast<float*>(execution.workspace + w.carry_at),
+                           reinterpret_cast<float*>(execution.workspace + w.carry_at + w.carry_bytes)};
+  int parity = 0;
+  for (args.first = 0; args.first < total; args.first = args.end, parity ^= 1) {
+    args.end = std::min(total, args.first + w.segment_chunks);
+    args.carry_in = carry[parity], args.carry_out = carry[parity ^ 1];
+    const int64_t warps = (args.end - args.first) * p.value_heads;
+    const int64_t blocks = (warps + kPrepareWarps - 1) / kPrepareWarps;
+    Status s = p.io == DType::bf16 ? launch<prepare_kernel<K, DType::bf16>, true>(blocks, 1, kPrepareWarps * kWarp, 0,
+                                                                                  execution, args)
+                                   : launch<prepare_kernel<K, DType::fp16>, true>(blocks, 1, kPrepareWarps * kWarp, 0,
+                                                                                  execution, args);
+    if (s != KDA_OK) return s;
+    s = p.max_rows * p.value_heads < kUnitsForWideBlocks ? launch_chain<K, 2>(p, args, execution)
+                                                         : launch_chain<K, 4>(p, args, execution);
+    if (s != KDA_OK) return s;
+  }
+  return KDA_OK;
+}
+
+}  // namespace kda::cuda::chunk
