@@ -97,7 +97,7 @@ struct Layer {
   RecordLayout layout;
 
   Layer(int64_t rows, int H, int D, DType state_dtype, int T, Numerics numerics, bool tree, bool with_records,
-        double least_bytes = 300e6)
+        double least_bytes = 300e6, int least_rounds = 8)
       : nodes(T), N(rows) {
     p.max_rows = rows;
     p.max_tokens = rows * T;
@@ -108,7 +108,7 @@ struct Layer {
     p.gate = Gate::bounded;
     p.verify_numerics = p.extend_numerics = numerics;
     const int64_t slot = p.slot_elements();
-    rounds = static_cast<int>(std::clamp(least_bytes / (double(slot) * rows * size_of(state_dtype)), 8.0, 160.0));
+    rounds = static_cast<int>(std::clamp(least_bytes / (double(slot) * rows * size_of(state_dtype)), double(least_rounds), 160.0));
     const int64_t tokens = rows * T;
     const auto io = [&](int64_t count, float scale, uint32_t seed) {
       auto* data = device_array<std::byte>(size_t(count) * 2);
@@ -319,14 +319,45 @@ void bench_commit(int64_t N, int H, int D, DType state, Numerics numerics) {
          2 * l.state_bytes() + 4.0 * double(N) * double(l.layout.node_bytes));
 }
 
-void bench_extend(int64_t N, int T, int H, Numerics numerics) {
-  const Layer l(N, H, 128, DType::fp32, T, numerics, false, false, 1);
-  const Timing t = time_rounds(2, 3, [&](int round, cudaStream_t s) {
-    must(cuda_extend(l.p, {l.tokens(round), l.rows(round), l.pool(), l.pool(), {}}, on(s)), "extend");
+// Rows of tokens for extend, by name (peers.py has the same).
+struct ExtendRows {
+  const char* name;
+  std::vector<int> lengths;
+};
+const std::vector<ExtendRows>& extend_rows() {
+  static const std::vector<ExtendRows> rows = {{"1x8192", {8192}},
+                                               {"mixed6", {1300, 547, 2048, 963, 271, 3063}},
+                                               {"8x1024", std::vector<int>(8, 1024)},
+                                               {"64x256", std::vector<int>(64, 256)},
+                                               {"1x65536", {65536}}};
+  return rows;
+}
+
+// In the default workspace or a large one; `recurrence`: the kernel of exact numerics.
+void bench_extend(const ExtendRows& shape, int H, DType state, bool recurrence = false,
+                  int64_t workspace_limit = int64_t{1} << 30) {
+  const int64_t N = int64_t(shape.lengths.size());
+  std::vector<int32_t> cu = {0};
+  for (const int length : shape.lengths) cu.push_back(cu.back() + length);
+  const int64_t T = cu.back();
+  Layer l(N, H, 128, state, int((T + N - 1) / N), recurrence ? Numerics::exact : Numerics::fast, false, false, 1, 2);
+  l.p.max_tokens = T;
+  l.p.max_workspace_bytes = workspace_limit;
+  int32_t* const device_cu = Layer::upload(cu);
+  const int64_t bytes = recurrence ? 0 : cuda_extend_chunks_workspace(l.p);
+  std::byte* const workspace = device_array<std::byte>(size_t(bytes) + 256);
+  const Timing t = time_rounds(2, 5, [&](int round, cudaStream_t s) {
+    ExtendLaunch launch{l.tokens(round), l.rows(round), l.pool(), l.pool(), {}};
+    launch.rows.cu_seqlens = Layer::view(device_cu, N + 1);
+    Execution e = on(s);
+    e.workspace = workspace;
+    must(recurrence ? cuda_extend(l.p, launch, e) : cuda_extend_chunks(l.p, launch, e), "extend");
   });
-  report(label("extend", DType::fp32, H, N, 128,
-               " T=" + std::to_string(T) + (numerics == Numerics::fast ? " fast" : " exact")),
-         t, 2 * l.state_bytes() + double(N) * T * H * (10 * 128 + 2));
+  report(std::string("extend ") + name_of(state) + " H=" + std::to_string(H) + " D=128 rows=" + shape.name +
+             (recurrence ? " exact" : workspace_limit == kDefaultWorkspaceLimit ? " 64MB" : " fast"),
+         t, 2 * l.state_bytes() + double(T) * H * (10 * 128 + 2));
+  check(cudaFree(workspace), "free");
+  check(cudaFree(device_cu), "free");
 }
 
 }  // namespace
@@ -404,8 +435,21 @@ int main(int argc, char** argv) {
     }
   }
   if (wants("extend")) {
-    for (const auto& [N, T] : {std::pair<int64_t, int>{8, 1024}, {1, 8192}, {64, 256}})
-      bench_extend(N, T, 32, Numerics::fast);
+    for (const int H : {12, 32, 64, 96}) {
+      for (const ExtendRows& rows : extend_rows()) bench_extend(rows, H, DType::fp32);
+    }
+    for (const ExtendRows& rows : extend_rows()) {
+      bench_extend(rows, 32, DType::fp32, false, kDefaultWorkspaceLimit);
+      bench_extend(rows, 32, DType::bf16);
+      if (rows.lengths[0] <= 8192) bench_extend(rows, 32, DType::fp32, true);
+    }
+    for (const int length : {8, 16, 24, 32, 64}) {  // where chunks begin to pay
+      const std::string name = "64x" + std::to_string(length);
+      const ExtendRows rows{name.c_str(), std::vector<int>(64, length)};
+      bench_extend(rows, 32, DType::fp32, true);
+      bench_extend(rows, 32, DType::fp32);
+    }
   }
+  if (argc > 1 && wants("one_extend")) bench_extend(extend_rows()[0], 96, DType::fp32);
   return 0;
 }

@@ -68,6 +68,7 @@ struct Needs {
   bool l2norm_only = false;
   int min_gpu = 0, max_gpu = 0;    // compute capability times 10 (90 = Hopper), 0 = no bound
   int max_nodes = kMaxDraftNodes;  // largest draft of a row
+  int min_row_tokens = 0;          // max_tokens per max_rows: a kernel for long rows leaves short ones to others
 };
 
 struct KernelRow {

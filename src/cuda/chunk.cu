@@ -14,7 +14,7 @@ using namespace cuda;
 namespace cuda::chunk {
 namespace {
 
-constexpr int64_t kLeastSegmentChunks = 32;
+constexpr int64_t kLeastSegmentChunks = 8;
 
 int64_t align_up(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 

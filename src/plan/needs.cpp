@@ -109,6 +109,12 @@ Status first_unmet_need(const KernelRow& row, const Problem& problem, const Capa
     *reason = FixedText<>("max_nodes %d; serves up to %d", problem.max_nodes, needs.max_nodes);
     return KDA_E_MAXIMA;
   }
+  if (problem.max_tokens < needs.min_row_tokens * problem.max_rows) {
+    *reason = FixedText<>("max_tokens %lld for %lld rows; serves from %d tokens a row",
+                          static_cast<long long>(problem.max_tokens), static_cast<long long>(problem.max_rows),
+                          needs.min_row_tokens);
+    return KDA_E_MAXIMA;
+  }
   if (needs.l2norm_only && !problem.qk_l2norm) {
     *reason = FixedText<>("no_qk_l2norm; serves normalised q and k only");
     return KDA_E_FORM;

@@ -10,7 +10,24 @@ namespace {
 
 bool is_planned(const Problem& problem, int operation) { return (problem.operations >> operation & 1) != 0; }
 
-// The kernel of one operation on one backend: the forced one, or the fit one of the highest priority.
+int64_t workspace_of(const KernelRow& row, const Problem& problem) {
+  return row.workspace == nullptr ? 0 : row.workspace(problem);
+}
+bool workspace_fits(const KernelRow& row, const Problem& problem) {
+  return workspace_of(row, problem) <= problem.max_workspace_bytes;
+}
+FixedText<> workspace_text(const KernelRow& row, const Problem& problem) {
+  return FixedText<>("%s with %s: %lld bytes of workspace", name_of(row.operation), row.name,
+                     static_cast<long long>(workspace_of(row, problem)));
+}
+
+bool comes_before(const KernelRow& row, const KernelRow& other, const Problem& problem) {
+  const bool fits = workspace_fits(row, problem), other_fits = workspace_fits(other, problem);
+  return fits != other_fits ? fits : row.priority > other.priority;
+}
+
+// The kernel of one operation on one backend: the forced one, or the fit one of the highest priority. One whose workspace
+// is above the limit comes after all others: it is what the refusal names if there is no other.
 Status choose_kernel(std::span<const KernelRow> rows, const Request& request, const Capabilities& capabilities,
                      Backend backend, Operation operation, const KernelRow** chosen, const ErrorSink& sink) {
   const KernelRow* forced = request.forced[static_cast<size_t>(operation)];
@@ -32,7 +49,7 @@ Status choose_kernel(std::span<const KernelRow> rows, const Request& request, co
     FixedText<> reason;
     if (first_unmet_need(row, request.problem, capabilities, &reason) != KDA_OK) {
       if (first_reason.empty()) first_reason.add("%s: %s", row.name, reason.c_str());
-    } else if (best == nullptr || row.priority > best->priority) {
+    } else if (best == nullptr || comes_before(row, *best, request.problem)) {
       best = &row;
     }
   }
@@ -57,14 +74,10 @@ Status choose_on_backend(std::span<const KernelRow> rows, const Request& request
     if (Status s = choose_kernel(rows, request, capabilities, backend, static_cast<Operation>(op), &kernel, sink)) {
       return s;
     }
-    if (kernel->workspace == nullptr) continue;
-    const int64_t bytes = kernel->workspace(request.problem);
-    choice->workspace_bytes = std::max(choice->workspace_bytes, bytes);
-    if (bytes > request.problem.max_workspace_bytes) {
+    choice->workspace_bytes = std::max(choice->workspace_bytes, workspace_of(*kernel, request.problem));
+    if (!workspace_fits(*kernel, request.problem)) {
       return sink.fail(
-          KDA_E_WORKSPACE_LIMIT,
-          FixedText<>("%s with %s: %lld bytes of workspace", name_of(kernel->operation), kernel->name,
-                      static_cast<long long>(bytes)),
+          KDA_E_WORKSPACE_LIMIT, workspace_text(*kernel, request.problem),
           FixedText<>("max_workspace_bytes = %lld", static_cast<long long>(request.problem.max_workspace_bytes)));
     }
   }
@@ -111,6 +124,9 @@ Status explain_candidate(const KernelRow& row, const Request& request, const Cap
     *reason = was_forced ? FixedText<>("forced") : FixedText<>("the first choice of backend %s", name_of(row.backend));
   } else if (row.backend != choice.backend) {
     *reason = FixedText<>("the plan runs on backend %s", name_of(choice.backend));
+  } else if (!was_forced && !workspace_fits(row, request.problem)) {
+    *reason = workspace_text(row, request.problem);
+    reason->add("; max_workspace_bytes = %lld", static_cast<long long>(request.problem.max_workspace_bytes));
   } else {
     *reason = FixedText<>("%s %s", taken->name, was_forced ? "was forced" : "comes first");
   }

@@ -129,6 +129,7 @@ kda_problem problem_of(const Target& target, const Spec& spec, const PlanOptions
   p.max_tokens = o.max_tokens;
   p.max_nodes = o.max_nodes;
   p.max_snapshots = o.max_snapshots;
+  p.max_workspace_bytes = o.max_workspace_bytes;
   p.heads = f.H;
   p.value_heads = f.HV;
   p.key_dim = f.K;
@@ -153,6 +154,7 @@ kda_problem problem_of(const Target& target, const Spec& spec, const PlanOptions
   p.single_root = o.single_root;
   p.extend_numerics = spec.fast ? KDA_FAST : KDA_EXACT;
   p.verify_numerics = spec.fast ? KDA_FAST : KDA_EXACT;
+  if (spec.fast && target.backend == KDA_BACKEND_CUDA) p.extend_numerics = KDA_FAST;
   return p;
 }
 

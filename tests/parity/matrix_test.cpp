@@ -90,6 +90,19 @@ TEST_P(FastMatrix, Extend) {
   if (GetParam().backend == KDA_BACKEND_REFERENCE)
     GTEST_SKIP() << "this backend has no fast verify, which plans here include";
   run_matrix(GetParam(), check_extend, 11000, true);
+  if (GetParam().backend != KDA_BACKEND_CUDA) return;
+  // the head sizes of the kernel in chunks
+  run_matrix(
+      GetParam(),
+      [](const Target& target, const Spec& form, Random& r) {
+        Spec spec = form;
+        spec.form.K = r.pick<int>({64, 128});
+        spec.form.V = r.pick<int>({64, 128});
+        spec.form.H = r.in(1, 2);
+        spec.form.HV = spec.form.H * r.in(1, 2);
+        check_extend(target, spec, r);
+      },
+      12000, true);
 }
 TEST_P(FastMatrix, VerifyAndCommit) {
   if (GetParam().backend == KDA_BACKEND_REFERENCE) GTEST_SKIP() << "this backend has no fast verify";

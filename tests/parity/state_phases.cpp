@@ -87,16 +87,26 @@ void extend_rows(const Spec& spec, const Rows& rows, const TokenTensors& t, cons
   }
 }
 
+// Room for a dozen chunks of fast extend: fewer than its calls here have.
+int64_t least_segments(const Spec& spec, const PlanOptions& options) {
+  const int64_t chunks = options.max_tokens / kFastStep + options.max_rows;
+  const int64_t packet = 7 * kFastStep * spec.form.K;
+  return 4 * chunks + 12 * spec.form.HV * packet + 2 * spec.form.HV * spec.form.K * spec.form.V * 4 + 1024;
+}
+
 }  // namespace
 
 void check_extend(const Target& target, const Spec& spec, Random& r) {
   PlanOptions options;
   options.null_slot0 = r.chance(0.3);
+  // Fast extend works in chunks of kFastStep tokens and, if it gets little workspace, in segments of several chunks.
+  if (spec.fast && target.backend == KDA_BACKEND_CUDA && r.chance(0.5))
+    options.max_workspace_bytes = least_segments(spec, options);
   const Plan plan(target, spec, options);
   if (!plan.usable()) return;
   Layout layout;
-  Rows rows = random_rows(r, random_lengths(r, r.in(1, 5), spec.fast ? 40 : 8), r.in(0, 2), options.null_slot0,
-                          Destination::any, &layout);
+  Rows rows = random_rows(r, random_lengths(r, r.in(1, 5), spec.fast ? 5 * kFastStep : 8), r.in(0, 2),
+                          options.null_slot0, Destination::any, &layout);
   Pools pools(r, spec, &rows, layout, r.pick<Type>({Type::f32, Type::bf16, Type::f16}));
   if (r.chance(0.1)) {  // no slots: every row is fresh and nothing is read
     rows.slots.clear();
@@ -106,13 +116,8 @@ void check_extend(const Target& target, const Spec& spec, Random& r) {
   const TokenTensors t = judge::random_tokens(r, spec, rows.cu.back() + r.in(0, 2), r.chance(0.6));
   poison_null_rows(rows, t);
   const Snapshots snapshots = random_snapshots(
-      r, rows, layout, 0,
-      [&](int row) {
-        std::vector<int64_t> positions = positions_of(rows, row);
-        if (spec.fast) std::erase_if(positions, [&](int64_t p) { return p % 16 != 0 && p != rows.length(row); });
-        return positions;
-      },
-      pools.own, pools.other);
+      r, rows, layout, 0, [&](int row) { return positions_of(rows, row, spec.fast ? kFastStep : 1); }, pools.own,
+      pools.other);
   kda_extend_args args{};
   args.struct_size = sizeof(args);
   args.tokens = abi_tokens(spec, t);
