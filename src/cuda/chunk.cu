@@ -71,7 +71,8 @@ Status cuda_extend_chunks(const Problem& p, const ExtendLaunch& l, const Executi
            v.head_stride % elements == 0;
   };
   args.aligned_inputs = aligned(l.tokens.q, 16) && aligned(l.tokens.k, 16) && aligned(l.tokens.a, 16);
-  args.aligned_values = aligned(l.tokens.v, 4) && aligned(l.tokens.out, 8);
+  args.aligned_values = aligned(l.tokens.v, 16);
+  args.aligned_out = aligned(l.tokens.out, 8);
   args.row_of = reinterpret_cast<int32_t*>(execution.workspace);
   args.packets = execution.workspace + chunk::workspace_of(p).packets_at;
   args.status = execution.device_status;

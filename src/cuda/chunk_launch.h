@@ -13,8 +13,11 @@ namespace kda::cuda::chunk {
 template <int K, int W>
 Status launch_chain(const Problem& p, Args& args, const Execution& execution) {
   args.splits = p.value_dim / (W * kWarpRows);
-  return launch<chain_kernel<K, W>, true>(args.rows.count * p.value_heads * args.splits, 1, W * kWarp,
-                                          kStages * Packet<K>::kBytes, execution, args);
+  const int64_t blocks = args.rows.count * p.value_heads * args.splits;
+  constexpr int64_t kShared = kStages * (Packet<K>::kBytes + W * ValueRing::kBytes);
+  return p.io == DType::bf16
+             ? launch<chain_kernel<K, W, DType::bf16>, true>(blocks, 1, W * kWarp, kShared, execution, args)
+             : launch<chain_kernel<K, W, DType::fp16>, true>(blocks, 1, W * kWarp, kShared, execution, args);
 }
 
 // From this many units on (rows times value heads of the plan) a block takes 64 value rows and not 32: there is enough

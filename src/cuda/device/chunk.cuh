@@ -41,7 +41,8 @@ struct Args {
   Form form;
   bool kv;              // layout of the pools
   bool aligned_inputs;  // q, k and a can be read in 16-byte pieces
-  bool aligned_values;  // v can be read in pairs and out written in fours
+  bool aligned_values;  // v can be read in 16-byte pieces
+  bool aligned_out;     // out can be written in 8-byte pieces
   int splits;           // blocks of the chain that share a head's value rows
   int32_t* row_of;      // [chunks of the call] which row a chunk belongs to
   std::byte* packets;   // of this segment's chunks
@@ -55,11 +56,8 @@ struct Args {
 __device__ inline int64_t first_chunk(const RowRange& range, int64_t n) { return range.begin / kTokens + n; }
 __device__ inline int64_t chunks_of(const RowRange& range) { return (range.count + kTokens - 1) / kTokens; }
 
-__device__ inline uint32_t tf32(float x) {
-  uint32_t y;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
-  return y;
-}
+// Rounded to the nearest once the tensor cores drop the low 13 bits. Values here are finite.
+__device__ inline uint32_t tf32(float x) { return __float_as_uint(x) + 0x1000u; }
 
 __device__ inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"

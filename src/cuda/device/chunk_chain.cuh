@@ -9,6 +9,7 @@
 namespace kda::cuda::chunk {
 
 constexpr int kStages = 4;
+constexpr int kAhead = kStages - 2;  // packets under way; the one stage more lets warps drift apart
 constexpr int kWarpRows = 16;
 
 // Packets on their way from global to shared memory. From Hopper on one thread starts a bulk copy and barriers in shared
@@ -40,11 +41,10 @@ struct PacketRing {
       asm volatile("fence.proxy.async;" ::: "memory");
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-      for (int i = 0; i < kStages - 1 && i < count; ++i) start(i);
-    }
   }
   __device__ void start(int i) {
+    if (threadIdx.x != 0 || i >= count) return;
+    if (i >= kStages) wait(empty + i % kStages, (i / kStages - 1) & 1);
     const int s = i % kStages;
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(full + s)), "r"(Bytes)
                  : "memory");
@@ -53,13 +53,8 @@ struct PacketRing {
                  "l"(source + i * stride), "r"(Bytes), "r"(address(full + s))
                  : "memory");
   }
-  // The packet i, ready to be read; starts a later one.
+  // The packet i, ready to be read.
   __device__ const std::byte* get(int i) {
-    const int next = i + kStages - 1;
-    if (threadIdx.x == 0 && next < count) {
-      if (i > 0) wait(empty + next % kStages, ((i - 1) / kStages) & 1);
-      start(next);
-    }
     wait(full + i % kStages, (i / kStages) & 1);
     return buffer + i % kStages * Bytes;
   }
@@ -70,22 +65,16 @@ struct PacketRing {
     }
   }
 #else
-  __device__ void begin() {
-    for (int i = 0; i < kStages - 1; ++i) start(i);
-  }
+  __device__ void begin() {}
   __device__ void start(int i) {
-    if (i < count) {
-      for (int at = threadIdx.x * 16; at < Bytes; at += W * kWarp * 16) {
-        const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(buffer + i % kStages * Bytes + at));
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(source + i * stride + at) : "memory");
-      }
+    if (i >= count) return;
+    for (int at = threadIdx.x * 16; at < Bytes; at += W * kWarp * 16) {
+      const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(buffer + i % kStages * Bytes + at));
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(source + i * stride + at) : "memory");
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
   }
   __device__ const std::byte* get(int i) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
-    __syncthreads();
-    start(i + kStages - 1);
+    __syncthreads();  // all threads' copies of packet i are complete, and all are done with packet i - 1
     return buffer + i % kStages * Bytes;
   }
   __device__ void release(int) {}
@@ -107,7 +96,37 @@ struct ChainState {
     return kv ? int64_t{channel} * f.V + row : int64_t{row} * K + channel;
   }
 
-  __device__ void load(const std::byte* head, DType dtype, const Form& f, bool kv, int row0) {
+  // fp32, value-first, 16-byte aligned: what pools usually are.
+  __device__ static bool is_plain(const std::byte* head, DType dtype, bool kv) {
+    return dtype == DType::fp32 && !kv && (reinterpret_cast<uintptr_t>(head) & 15) == 0;
+  }
+  __device__ void load_plain(const std::byte* head, int row0) {
+    const int lane = threadIdx.x % kWarp, g = lane / 4, j = lane % 4;
+    const float* own = reinterpret_cast<const float*>(head) + (row0 + 2 * g) * K + 8 * j;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int m = 0; m < kTiles; m += 2) {
+        const float4 x = __ldcs(reinterpret_cast<const float4*>(own + r * K + 32 * (m / 4) + 2 * (m % 4)));
+        s[m][2 * r] = x.x, s[m][2 * r + 1] = x.y, s[m + 1][2 * r] = x.z, s[m + 1][2 * r + 1] = x.w;
+      }
+    }
+  }
+  __device__ void store_plain(std::byte* head, int row0) const {
+    const int lane = threadIdx.x % kWarp, g = lane / 4, j = lane % 4;
+    float* own = reinterpret_cast<float*>(head) + (row0 + 2 * g) * K + 8 * j;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int m = 0; m < kTiles; m += 2) {
+        __stcs(reinterpret_cast<float4*>(own + r * K + 32 * (m / 4) + 2 * (m % 4)),
+               make_float4(s[m][2 * r], s[m][2 * r + 1], s[m + 1][2 * r], s[m + 1][2 * r + 1]));
+      }
+    }
+  }
+
+  // Any dtype, layout and alignment. Not inlined: the loop over chunks shall stay small and keep its registers.
+  __device__ __noinline__ void load(const std::byte* head, DType dtype, const Form& f, bool kv, int row0) {
     const bool fast = !kv && (reinterpret_cast<uintptr_t>(head) & 15) == 0;
     const int lane = threadIdx.x % kWarp, g = lane / 4, j = lane % 4;
 #pragma unroll
@@ -130,7 +149,7 @@ struct ChainState {
     }
   }
 
-  __device__ void store(std::byte* head, DType dtype, const Form& f, bool kv, int row0) const {
+  __device__ __noinline__ void store(std::byte* head, DType dtype, const Form& f, bool kv, int row0) const {
     const int lane = threadIdx.x % kWarp, g = lane / 4, j = lane % 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -151,6 +170,36 @@ struct ChainState {
     }
   }
 
+  __device__ void load_from(const std::byte* head, DType dtype, const Form& f, bool kv, int row0) {
+    if (is_plain(head, dtype, kv)) {
+      load_plain(head, row0);
+    } else {
+      ChainState any;
+      any.load(head, dtype, f, kv, row0);
+      *this = any;
+    }
+  }
+  __device__ void store_to(std::byte* head, DType dtype, const Form& f, bool kv, int row0) const {
+    ChainState any = *this;
+    any.settle();
+    if (is_plain(head, dtype, kv)) {
+      any.store_plain(head, row0);
+    } else {
+      any.store(head, dtype, f, kv, row0);
+    }
+  }
+
+  // Every lane asks itself. ptxas otherwise keeps the order of the loads and stores in the loop over chunks, where
+  // mma.sync wants another, and moves most of the state every chunk.
+  __device__ void settle() {
+    const int lane = threadIdx.x % kWarp;
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[m][i] = __shfl_sync(kFullMask, s[m][i], lane);
+    }
+  }
+
   // Between segments: as the lanes hold it.
   __device__ void load_carry(const float* head, int row0) {
     const float4* from = reinterpret_cast<const float4*>(head + row0 * K) + threadIdx.x % kWarp;
@@ -167,25 +216,63 @@ struct ChainState {
   }
 };
 
-// Values of tokens 8h + 2j + e of a chunk in rows 2g and 2g+1: one pair each.
-struct ChunkValues {
-  uint32_t pair[2][2];
-  __device__ void load(const TokenView& v, bool aligned, const std::byte* chunk, int live) {
-    const int j = threadIdx.x % 4;
+// A warp's values of the chunks ahead on their way through shared memory: 16 tokens x 16 rows each, in 16-byte pieces
+// that lanes copy for themselves.
+struct ValueRing {
+  static constexpr int kBytes = kTokens * kWarpRows * 2;
+  std::byte* buffer;        // [kStages][kBytes], the warp's own
+  const std::byte* source;  // this lane's piece of the first chunk
+  int64_t stride;           // between chunks, bytes
+  int64_t left;             // tokens from the first chunk on
+  bool aligned;
+
+  __device__ void begin(const TokenView& v, std::byte* own, const std::byte* chunk, int64_t tokens, bool pieces) {
+    const int lane = threadIdx.x % kWarp;
+    buffer = own;
+    source = chunk + (lane / 2 * v.token_stride + lane % 2 * 8) * 2;
+    stride = kTokens * v.token_stride * 2;
+    left = tokens;
+    aligned = pieces;
+  }
+  // Tokens beyond the row's end are zeros.
+  __device__ void start(int i) {
+    const int lane = threadIdx.x % kWarp;
+    const bool live = int64_t{i} * kTokens + lane / 2 < left;
+    const std::byte* from = live ? source + i * stride : source;
+    std::byte* const to = buffer + i % kStages * kBytes + lane * 16;
+    if (aligned) {
+      asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(
+                       static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+                   "l"(from), "r"(live ? 16 : 0)
+                   : "memory");
+    } else {
+      uint4 x = {0, 0, 0, 0};
+      if (live) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) (&x.x)[e] = load_bits16(from + 4 * e) | load_bits16(from + 4 * e + 2) << 16;
+      }
+      *reinterpret_cast<uint4*>(to) = x;
+    }
+  }
+  // v[h][2r + e]: token 8h + 2j + e, row 2g + r.
+  __device__ void get(int i, DType dtype, float (&v)[2][4]) const {
+    const int lane = threadIdx.x % kWarp, g = lane / 4, j = lane % 4;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int t = 8 * h + 2 * j + e;
-        pair[h][e] = 0;
-        if (t < live) {
-          const std::byte* p = chunk + t * v.token_stride * 2;
-          pair[h][e] = aligned ? load_bits32(p) : load_bits16(p) | load_bits16(p + 2) << 16;
-        }
+        const std::byte* p = buffer + i % kStages * kBytes + (8 * h + 2 * j + e) * 32 + g * 4;
+        const float2 x = unpack(load_bits32(p), dtype);
+        v[h][e] = x.x, v[h][2 + e] = x.y;
       }
     }
   }
 };
+
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Keeps x in its register: the state would otherwise wander between two sets of registers, a move an element and chunk.
+__device__ inline void scale_in_place(float& x, float by) { asm volatile("mul.rn.f32 %0, %0, %1;" : "+f"(x) : "f"(by)); }
 
 // S and the chunk's values in, S after the chunk and o = scale (Qhat S + P u) out; o[h][2r + e] is token 8h + 2j + e.
 template <int K>
@@ -250,10 +337,9 @@ __device__ inline void advance(ChainState<K>& state, const std::byte* packet, co
       const float4 d = *reinterpret_cast<const float4*>(packet + P::kDecay + (32 * s + 8 * j + 4 * half) * 4);
       float(&low)[4] = state.s[4 * s + 2 * half];
       float(&high)[4] = state.s[4 * s + 2 * half + 1];
-      low[0] = __fmul_rn(low[0], d.x), low[1] = __fmul_rn(low[1], d.y);
-      low[2] = __fmul_rn(low[2], d.x), low[3] = __fmul_rn(low[3], d.y);
-      high[0] = __fmul_rn(high[0], d.z), high[1] = __fmul_rn(high[1], d.w);
-      high[2] = __fmul_rn(high[2], d.z), high[3] = __fmul_rn(high[3], d.w);
+      scale_in_place(low[0], d.x), scale_in_place(low[1], d.y), scale_in_place(low[2], d.x), scale_in_place(low[3], d.y);
+      scale_in_place(high[0], d.z), scale_in_place(high[1], d.w), scale_in_place(high[2], d.z);
+      scale_in_place(high[3], d.w);
     }
   }
 #pragma unroll
@@ -282,6 +368,7 @@ __device__ inline void advance(ChainState<K>& state, const std::byte* packet, co
 }
 
 // Writes a chunk's outputs; `chunk` is the address of rows 2*2j.. of the warp in the chunk's first token.
+template <DType Io>
 __device__ inline void store_outputs(const float (&o)[2][4], float scale, const TokenView& out, bool aligned,
                                      std::byte* chunk, int live) {
   const int g = threadIdx.x % kWarp / 4;
@@ -289,8 +376,8 @@ __device__ inline void store_outputs(const float (&o)[2][4], float scale, const 
   for (int h = 0; h < 2; ++h) {
     // rows 2g of the warp, then rows 2g+1; after the transposition this lane has token g and value rows 4j to 4j+3
     const uint32_t even =
-        transpose8(pack(__fmul_rn(o[h][0], scale), __fmul_rn(o[h][1], scale), out.dtype));
-    const uint32_t odd = transpose8(pack(__fmul_rn(o[h][2], scale), __fmul_rn(o[h][3], scale), out.dtype));
+        transpose8(pack(__fmul_rn(o[h][0], scale), __fmul_rn(o[h][1], scale), Io));
+    const uint32_t odd = transpose8(pack(__fmul_rn(o[h][2], scale), __fmul_rn(o[h][3], scale), Io));
     const uint32_t low = __byte_perm(even, odd, 0x5410), high = __byte_perm(even, odd, 0x7632);
     const int t = 8 * h + g;
     if (t >= live) continue;
@@ -305,12 +392,12 @@ __device__ inline void store_outputs(const float (&o)[2][4], float scale, const 
   }
 }
 
-template <int K, int W>
+template <int K, int W, DType Io>
 __device__ inline void chain(const Args& a, int64_t block, std::byte* ring_buffer, uint64_t* barriers) {
   using P = Packet<K>;
   constexpr int kBlockRows = W * kWarpRows;
   const Form& f = a.form;
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, j = lane % 4;
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, j = lane % 4;
   const int split = static_cast<int>(block % a.splits);
   const int64_t unit = block / a.splits;
   const int hv = static_cast<int>(unit % f.HV);
@@ -353,17 +440,21 @@ __device__ inline void chain(const Args& a, int64_t block, std::byte* ring_buffe
 
   const TokenInputs& in = a.tokens;
   const int64_t t0 = range.begin + begin * kTokens;
-  const std::byte* v_chunk = in.v.data + (t0 * in.v.token_stride + hv * in.v.head_stride + row0 + 2 * g) * 2;
   std::byte* out_chunk = in.out.data + (t0 * in.out.token_stride + hv * in.out.head_stride + row0 + 4 * j) * 2;
-  const int64_t v_step = kTokens * in.v.token_stride * 2, out_step = kTokens * in.out.token_stride * 2;
+  const int64_t out_step = kTokens * in.out.token_stride * 2;
   const int64_t left = range.count - begin * kTokens;  // tokens from here to the row's end
   const auto live_of = [&](int i) {
     const int64_t rest = left - int64_t{i} * kTokens;
     return static_cast<int>(rest < kTokens ? rest : kTokens);
   };
-  ChunkValues values, next_values;
-  values.load(in.v, a.aligned_values, v_chunk, live_of(0));
-  next_values.load(in.v, a.aligned_values, v_chunk + v_step, live_of(1));
+  ValueRing values;
+  values.begin(in.v, ring_buffer + kStages * (P::kBytes + warp * ValueRing::kBytes),
+               in.v.data + (t0 * in.v.token_stride + hv * in.v.head_stride + row0) * 2, left, a.aligned_values);
+  for (int i = 0; i < kAhead; ++i) {
+    ring.start(i);
+    values.start(i);
+    commit_copies();
+  }
 
   const int64_t head_elements = int64_t{K} * f.V;
   const auto head_of = [&](const StatePool& pool, int64_t slot) {
@@ -373,16 +464,18 @@ __device__ inline void chain(const Args& a, int64_t block, std::byte* ring_buffe
   if (begin > 0) {
     state.load_carry(a.carry_in + hv * head_elements, row0);
   } else if (target.slot >= 0) {
-    state.load(head_of(a.state, target.slot), a.state.dtype, f, a.kv, row0);
+    state.load_from(head_of(a.state, target.slot), a.state.dtype, f, a.kv, row0);
   } else {
     state.zero();
   }
+
+  state.settle();
 
   const bool own_snapshots = same_pool(a.snapshots.pool, a.state);
   int64_t next_stop = kNoStop;
   const auto take_snapshots = [&](int64_t position) {
     for_snapshots_at(a.snapshots, n, position, own_snapshots, f.null_slot0, [&](int64_t slot) {
-      state.store(head_of(a.snapshots.pool, slot), a.snapshots.pool.dtype, f, a.kv, row0);
+      state.store_to(head_of(a.snapshots.pool, slot), a.snapshots.pool.dtype, f, a.kv, row0);
     });
     next_stop = next_snapshot(a.snapshots, n, position);
   };
@@ -399,29 +492,31 @@ __device__ inline void chain(const Args& a, int64_t block, std::byte* ring_buffe
     }
   }
 
-  for (int i = 0; i < ring.count; ++i) {
-    ChunkValues after_next;
-    after_next.load(in.v, a.aligned_values, v_chunk + 2 * v_step, live_of(i + 2));
-    float v[2][4], o[2][4];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const float2 x = unpack(values.pair[h][e], in.v.dtype);
-        v[h][e] = x.x, v[h][2 + e] = x.y;
-      }
+  for (int i = 0; i < ring.count;) {
+    // up to the next snapshot; between borders of chunks only the row's end has a state
+    int64_t stop = (next_stop - 1) / kTokens + 1 - begin;
+    if (stop > ring.count) stop = ring.count;
+    for (; i < stop; ++i) {
+      asm volatile("cp.async.wait_group %0;" ::"n"(kAhead - 1) : "memory");
+      __syncwarp();
+      const std::byte* const packet = ring.get(i);
+      ring.start(i + kAhead);
+      values.start(i + kAhead);
+      commit_copies();
+      float v[2][4], o[2][4];
+      values.get(i, Io, v);
+      advance<K>(state, packet, v, o);
+      ring.release(i);
+      store_outputs<Io>(o, in.scale, in.out, a.aligned_out, out_chunk, live_of(i));
+      out_chunk += out_step;
     }
-    const std::byte* const packet = ring.get(i);
-    advance<K>(state, packet, v, o);
-    ring.release(i);
-    store_outputs(o, in.scale, in.out, a.aligned_values, out_chunk, live_of(i));
-    v_chunk += v_step, out_chunk += out_step;
-    values = next_values, next_values = after_next;
-    const int64_t position = (begin + i + 1) * kTokens;
-    if (next_stop <= position) {
-      // between borders only the row's end has a state
-      while (next_stop < position && next_stop != range.count) next_stop = next_snapshot(a.snapshots, n, next_stop);
-      if (next_stop <= position) take_snapshots(next_stop);
+    const int64_t position = (begin + i) * kTokens;
+    while (next_stop <= position) {
+      if (next_stop == position || next_stop == range.count) {
+        take_snapshots(next_stop);
+      } else {
+        next_stop = next_snapshot(a.snapshots, n, next_stop);
+      }
     }
   }
 
@@ -429,17 +524,17 @@ __device__ inline void chain(const Args& a, int64_t block, std::byte* ring_buffe
     state.store_carry(a.carry_out + hv * head_elements, row0);
   } else if (target.dst >= 0 && (range.count > 0 || !target.in_place || target.slot < 0)) {
     // an empty row in place keeps every bit, unless it starts from zero
-    state.store(head_of(a.dst, target.dst), a.dst.dtype, f, a.kv, row0);
+    state.store_to(head_of(a.dst, target.dst), a.dst.dtype, f, a.kv, row0);
   }
   if (answers && starts) raise_status(a.status, bits);
 }
 
-template <int K, int W>
-__global__ void __launch_bounds__(W* kWarp, W == 4 ? 2 : 4) chain_kernel(const __grid_constant__ Args a) {
+template <int K, int W, DType Io>
+__global__ void __launch_bounds__(W* kWarp, W == 4 ? 3 : 4) chain_kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(128) std::byte ring_buffer[];
   __shared__ __align__(8) uint64_t barriers[2 * kStages];
   wait_for_previous_kernel();
-  chain<K, W>(a, blockIdx.x, ring_buffer, barriers);
+  chain<K, W, Io>(a, blockIdx.x, ring_buffer, barriers);
 }
 
 }  // namespace kda::cuda::chunk
