@@ -10,6 +10,15 @@
 
 namespace kda::cuda::chunk {
 
+template <int K, DType Io>
+Status launch_prepare(int64_t blocks, const Args& args, const Execution& execution) {
+  const VectorView& bias = args.tokens.dt_bias;
+  const bool plain = args.aligned_inputs && args.tokens.a.dtype == Io &&
+                     (!bias.present() || (bias.dtype == DType::fp32 && reinterpret_cast<uintptr_t>(bias.data) % 16 == 0));
+  return plain ? launch<prepare_kernel<K, Io, true>, true>(blocks, 1, kPrepareWarps * kWarp, 0, execution, args)
+               : launch<prepare_kernel<K, Io, false>, true>(blocks, 1, kPrepareWarps * kWarp, 0, execution, args);
+}
+
 template <int K, int W>
 Status launch_chain(const Problem& p, Args& args, const Execution& execution) {
   args.splits = p.value_dim / (W * kWarpRows);
@@ -22,7 +31,7 @@ Status launch_chain(const Problem& p, Args& args, const Execution& execution) {
 
 // From this many units on (rows times value heads of the plan) a block takes 64 value rows and not 32: there is enough
 // work for every multiprocessor.
-constexpr int64_t kUnitsForWideBlocks = 40;
+constexpr int64_t kUnitsForWideBlocks = 128;
 
 template <int K>
 Status launch_chunks(const Problem& p, Args& args, const Execution& execution) {
@@ -36,10 +45,8 @@ Status launch_chunks(const Problem& p, Args& args, const Execution& execution) {
     args.carry_in = carry[parity], args.carry_out = carry[parity ^ 1];
     const int64_t warps = (args.end - args.first) * p.value_heads;
     const int64_t blocks = (warps + kPrepareWarps - 1) / kPrepareWarps;
-    Status s = p.io == DType::bf16 ? launch<prepare_kernel<K, DType::bf16>, true>(blocks, 1, kPrepareWarps * kWarp, 0,
-                                                                                  execution, args)
-                                   : launch<prepare_kernel<K, DType::fp16>, true>(blocks, 1, kPrepareWarps * kWarp, 0,
-                                                                                  execution, args);
+    Status s = p.io == DType::bf16 ? launch_prepare<K, DType::bf16>(blocks, args, execution)
+                                   : launch_prepare<K, DType::fp16>(blocks, args, execution);
     if (s != KDA_OK) return s;
     s = p.max_rows * p.value_heads < kUnitsForWideBlocks ? launch_chain<K, 2>(p, args, execution)
                                                          : launch_chain<K, 4>(p, args, execution);

@@ -13,7 +13,7 @@ namespace kda::cuda::chunk {
 constexpr int kPrepareWarps = 4;
 constexpr int kSolveStride = 20;  // floats; rows of the triangular solve lie in different banks
 
-// exp(g) for four channels; log2e is folded into the constants. g2 = g * log2(e).
+// exp(g) from g2 = g * log2(e).
 __device__ inline float decay_base2(float g2) {
   float e;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(g2));
@@ -44,26 +44,31 @@ __device__ inline float log2_1p(float y) {
 
 struct GateConstants {
   Gate gate;
-  float slope;  // of x in base 2: exp(A_log) log2(e) for bounded, log2(e) for softplus
+  float slope;  // bounded: exp(A_log) log2(e)
   float scale;  // bounded: lower_bound log2(e); softplus: -exp(A_log)
 };
 
-__device__ inline float4 decays(const GateConstants& c, float4 a, float4 bias) {
-  float4 d;
+// Of raw gates x, in place; x holds four channels of two tokens.
+__device__ inline void to_decays(const GateConstants& c, float (&x)[2][4], float4 bias) {
+  const auto each = [&](const auto& base2) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float raw = (&a.x)[i], x = __fadd_rn(raw, (&bias.x)[i]);
-    float g2;
-    if (c.gate == Gate::bounded) {
-      g2 = __fmul_rn(c.scale, reciprocal(__fadd_rn(1.0f, exp2_fast(__fmul_rn(-c.slope, x)))));
-    } else if (c.gate == Gate::softplus) {
-      g2 = __fmul_rn(c.scale, x > kSoftplusLinear ? __fmul_rn(x, kLog2e) : log2_1p(exp2_fast(__fmul_rn(x, kLog2e))));
-    } else {
-      g2 = __fmul_rn(raw, kLog2e);
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) x[h][i] = decay_base2(base2(x[h][i], (&bias.x)[i]));
     }
-    (&d.x)[i] = decay_base2(g2);
+  };
+  if (c.gate == Gate::bounded) {
+    each([&](float raw, float b) {
+      return __fmul_rn(c.scale, reciprocal(__fadd_rn(1.0f, exp2_fast(__fmul_rn(-c.slope, __fadd_rn(raw, b))))));
+    });
+  } else if (c.gate == Gate::softplus) {
+    each([&](float raw, float b) {
+      const float sum = __fadd_rn(raw, b), x2 = __fmul_rn(sum, kLog2e);
+      return __fmul_rn(c.scale, sum > kSoftplusLinear ? x2 : log2_1p(exp2_fast(x2)));
+    });
+  } else {
+    each([&](float raw, float) { return __fmul_rn(raw, kLog2e); });
   }
-  return d;
 }
 
 // Eight consecutive 16-bit elements.
@@ -76,39 +81,58 @@ __device__ inline uint4 load8(const std::byte* p, bool aligned, bool live) {
   return raw;
 }
 
-// The level's products of this lane's four channels of two tokens; c[h] = (A | P) of the tokens 8h .. 8h+7.
-__device__ inline void multiply_level(float (&c)[2][4], const float (&f)[2][4], const float (&k)[2][4],
-                                      const float (&q)[2][4]) {
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const uint32_t k0 = pack_fp16(__fmul_rn(k[h][0], f[h][0]), __fmul_rn(k[h][1], f[h][1]));
-    const uint32_t k1 = pack_fp16(__fmul_rn(k[h][2], f[h][2]), __fmul_rn(k[h][3], f[h][3]));
-    const uint32_t q0 = pack_fp16(__fmul_rn(q[h][0], f[h][0]), __fmul_rn(q[h][1], f[h][1]));
-    const uint32_t q1 = pack_fp16(__fmul_rn(q[h][2], f[h][2]), __fmul_rn(q[h][3], f[h][3]));
-    mma_fp16(c[h], k0, q0, k1, q1, k0, k1);
-  }
-}
+// Four channels of two tokens, in pairs of 11 bits: k and q times the product of decays from the block's start, k times
+// the product behind the token to the block's end. `total` is the whole block's product: it becomes the chunk's decay,
+// which acts on the state again and again, and stays in fp32.
+struct Factors {
+  __half2 k_pre[2][2], q_pre[2][2], k_suf[2][2];
+  float total[2][4];
 
-// Factors of blocks twice as large; `upper`: this lane's tokens are in the upper of the two blocks.
-__device__ inline void join_blocks(float (&pre)[2][4], float (&suf)[2][4], float (&total)[2][4], bool upper, int lanes) {
+  // The level's products; c[h] = (A | P) of the tokens 8h .. 8h+7. `upper`: this lane's tokens are in upper blocks.
+  __device__ void multiply(float (&c)[2][4], bool upper) const {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float other = __shfl_xor_sync(kFullMask, total[h][i], lanes);
-      pre[h][i] = upper ? __fmul_rn(pre[h][i], other) : pre[h][i];
-      suf[h][i] = upper ? suf[h][i] : __fmul_rn(suf[h][i], other);
-      total[h][i] = __fmul_rn(total[h][i], other);
+    for (int h = 0; h < 2; ++h) {
+      const uint32_t k0 = bits(upper ? k_pre[h][0] : k_suf[h][0]), k1 = bits(upper ? k_pre[h][1] : k_suf[h][1]);
+      mma_fp16(c[h], k0, bits(q_pre[h][0]), k1, bits(q_pre[h][1]), k0, k1);
     }
   }
-}
-
-__device__ inline void factors(float (&f)[2][4], const float (&pre)[2][4], const float (&suf)[2][4], bool upper) {
+  // Blocks twice as large: the other half's tokens are in the lane `lanes` away.
+  __device__ void join(bool upper, int lanes) {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
+    for (int h = 0; h < 2; ++h) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) f[h][i] = upper ? pre[h][i] : suf[h][i];
+      for (int p = 0; p < 2; ++p) {
+        const float x = __shfl_xor_sync(kFullMask, total[h][2 * p], lanes);
+        const float y = __shfl_xor_sync(kFullMask, total[h][2 * p + 1], lanes);
+        const __half2 other = __floats2half2_rn(x, y);
+        k_pre[h][p] = upper ? __hmul2(k_pre[h][p], other) : k_pre[h][p];
+        q_pre[h][p] = upper ? __hmul2(q_pre[h][p], other) : q_pre[h][p];
+        k_suf[h][p] = upper ? k_suf[h][p] : __hmul2(k_suf[h][p], other);
+        total[h][2 * p] = __fmul_rn(total[h][2 * p], x);
+        total[h][2 * p + 1] = __fmul_rn(total[h][2 * p + 1], y);
+      }
+    }
   }
+  // The two halves of the chunk, both in this lane; first their products.
+  __device__ void finish(float (&c)[4]) {
+    mma_fp16(c, bits(k_pre[1][0]), bits(q_pre[1][0]), bits(k_pre[1][1]), bits(q_pre[1][1]), bits(k_suf[0][0]),
+             bits(k_suf[0][1]));
+#pragma unroll
+    for (int p = 0; p < 2; ++p) {
+      const __half2 before = __floats2half2_rn(total[0][2 * p], total[0][2 * p + 1]);
+      const __half2 after = __floats2half2_rn(total[1][2 * p], total[1][2 * p + 1]);
+      k_pre[1][p] = __hmul2(k_pre[1][p], before), q_pre[1][p] = __hmul2(q_pre[1][p], before);
+      k_suf[0][p] = __hmul2(k_suf[0][p], after);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) total[0][i] = __fmul_rn(total[0][i], total[1][i]);
+  }
+  __device__ static uint32_t bits(const __half2& x) { return *reinterpret_cast<const uint32_t*>(&x); }
+};
+
+__device__ inline uint32_t to_bf16(const __half2& x) {
+  const float2 f = __half22float2(x);
+  return pack_bf16(f.x, f.y);
 }
 
 // T = (1 + diag(beta) A)^-1 diag(beta): lane c solves for column c; A comes in `a` as [i][t] and T leaves as [t][c].
@@ -137,7 +161,8 @@ __device__ inline void solve(float* a, float beta) {
   __syncwarp();
 }
 
-template <int K, DType Io>
+// Plain: q, k and a are 16-byte aligned, a is of dtype Io, dt_bias fp32 and 16-byte aligned.
+template <int K, DType Io, bool Plain>
 __device__ inline void prepare(const Args& a, int64_t warp_index, float* solve_rows) {
   using P = Packet<K>;
   const Form& f = a.form;
@@ -166,7 +191,7 @@ __device__ inline void prepare(const Args& a, int64_t warp_index, float* solve_r
     k[h] = in.k.data + (t * in.k.token_stride + head * in.k.head_stride + 8 * j) * 2;
     gate[h] = in.a.data + (t * in.a.token_stride + hv * in.a.head_stride + 8 * j) * (in.a.dtype == DType::fp32 ? 4 : 2);
   }
-  const bool wide_gate = in.a.dtype == DType::fp32, aligned = a.aligned_inputs;
+  const bool wide_gate = !Plain && in.a.dtype == DType::fp32, aligned = Plain || a.aligned_inputs;
   const bool has_A = in.A_log.data != nullptr, has_bias = in.dt_bias.data != nullptr;
   const float exp_A = has_A ? exponential(load_element(in.A_log.data, in.A_log.dtype, hv)) : 1.0f;
   GateConstants constants{f.gate, kLog2e, -exp_A};
@@ -239,83 +264,61 @@ __device__ inline void prepare(const Args& a, int64_t warp_index, float* solve_r
     for (int half = 0; half < 2; ++half) {
       const int channel = 32 * s + 8 * j + 4 * half;
       float4 bias = {0, 0, 0, 0};
-      if (has_bias) bias = load4(in.dt_bias.data, in.dt_bias.dtype, int64_t{hv} * K + channel);
-      float kn[2][4], qn[2][4], pre[2][4], suf[2][4], total[2][4], factor[2][4];
+      if (has_bias) bias = load4<Plain>(in.dt_bias.data, Plain ? DType::fp32 : in.dt_bias.dtype, int64_t{hv} * K + channel);
+      Factors x2;
+      float decay[2][4];
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        float4 x;
         if (wide_gate) {
           const uint4 bits = half ? raw_a[h][1] : raw_a[h][0];
-          x = {__uint_as_float(bits.x), __uint_as_float(bits.y), __uint_as_float(bits.z), __uint_as_float(bits.w)};
+#pragma unroll
+          for (int i = 0; i < 4; ++i) decay[h][i] = __uint_as_float((&bits.x)[i]);
         } else {
-          const float2 lo = unpack(half ? raw_a[h][0].z : raw_a[h][0].x, Io);
-          const float2 hi = unpack(half ? raw_a[h][0].w : raw_a[h][0].y, Io);
-          x = {lo.x, lo.y, hi.x, hi.y};
-        }
-        const float4 d = decays(constants, x, bias);
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const float2 k2 = unpack((&raw_k[h].x)[2 * half + i], Io), q2 = unpack((&raw_q[h].x)[2 * half + i], Io);
-          kn[h][2 * i] = __fmul_rn(k2.x, norm_k[h]), kn[h][2 * i + 1] = __fmul_rn(k2.y, norm_k[h]);
-          qn[h][2 * i] = __fmul_rn(q2.x, norm_q[h]), qn[h][2 * i + 1] = __fmul_rn(q2.y, norm_q[h]);
-        }
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          pre[h][i] = total[h][i] = lives[h] ? (&d.x)[i] : 1.0f;  // a token that is not there changes nothing
-          suf[h][i] = 1.0f;
+          for (int p = 0; p < 2; ++p) {
+            const float2 x = unpack((&raw_a[h][0].x)[2 * half + p], Io);
+            decay[h][2 * p] = x.x, decay[h][2 * p + 1] = x.y;
+          }
         }
       }
-      factors(factor, pre, suf, upper1);
-      multiply_level(level1, factor, kn, qn);
-      join_blocks(pre, suf, total, upper1, 4);
-      factors(factor, pre, suf, upper2);
-      multiply_level(level2, factor, kn, qn);
-      join_blocks(pre, suf, total, upper2, 8);
-      factors(factor, pre, suf, upper4);
-      multiply_level(level4, factor, kn, qn);
-      join_blocks(pre, suf, total, upper4, 16);
+      to_decays(constants, decay, bias);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x2.total[h][i] = lives[h] ? decay[h][i] : 1.0f;  // a token that is not there changes nothing
+#pragma unroll
+        for (int p = 0; p < 2; ++p) {
+          const float2 k2 = unpack((&raw_k[h].x)[2 * half + p], Io), q2 = unpack((&raw_q[h].x)[2 * half + p], Io);
+          const __half2 own = __floats2half2_rn(x2.total[h][2 * p], x2.total[h][2 * p + 1]);
+          x2.k_suf[h][p] = __floats2half2_rn(__fmul_rn(k2.x, norm_k[h]), __fmul_rn(k2.y, norm_k[h]));
+          x2.k_pre[h][p] = __hmul2(x2.k_suf[h][p], own);
+          x2.q_pre[h][p] =
+              __hmul2(__floats2half2_rn(__fmul_rn(q2.x, norm_q[h]), __fmul_rn(q2.y, norm_q[h])), own);
+        }
+      }
+      x2.multiply(level1, upper1);
+      x2.join(upper1, 4);
+      x2.multiply(level2, upper2);
+      x2.join(upper2, 8);
+      x2.multiply(level4, upper4);
+      x2.join(upper4, 16);
+      x2.finish(level8);
 
       uint32_t kend[4];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        float lower[2], upper_k[2], upper_q[2];
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int x = 2 * i + e;
-          lower[e] = __fmul_rn(kn[0][x], suf[0][x]);
-          upper_k[e] = __fmul_rn(kn[1][x], pre[1][x]);
-          upper_q[e] = __fmul_rn(qn[1][x], pre[1][x]);
-        }
-        kend[2 * i] = pack_fp16(lower[0], lower[1]);
-        kend[2 * i + 1] = pack_fp16(upper_k[0], upper_k[1]);
-        factor[0][i] = __uint_as_float(pack_fp16(upper_q[0], upper_q[1]));
-      }
-      mma_fp16(level8, kend[1], __float_as_uint(factor[0][0]), kend[3], __float_as_uint(factor[0][1]), kend[0], kend[2]);
-
-      float khats[2][4], qhats[2][4], kends[2][4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float all_before = __fmul_rn(pre[1][i], total[0][i]);
-        khats[0][i] = __fmul_rn(kn[0][i], pre[0][i]), khats[1][i] = __fmul_rn(kn[1][i], all_before);
-        qhats[0][i] = __fmul_rn(qn[0][i], pre[0][i]), qhats[1][i] = __fmul_rn(qn[1][i], all_before);
-        kends[0][i] = __fmul_rn(kn[0][i], __fmul_rn(suf[0][i], total[1][i]));
-        kends[1][i] = __fmul_rn(kn[1][i], suf[1][i]);
-        total[0][i] = __fmul_rn(total[0][i], total[1][i]);
-      }
-#pragma unroll
       for (int h = 0; h < 2; ++h) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          (&khat[h].x)[2 * half + i] = pack_bf16(khats[h][2 * i], khats[h][2 * i + 1]);
-          (&qhat[h].x)[2 * half + i] = pack_bf16(qhats[h][2 * i], qhats[h][2 * i + 1]);
-          kend[2 * i + h] = transpose8(pack_fp16(kends[h][2 * i], kends[h][2 * i + 1]));
+        for (int p = 0; p < 2; ++p) {
+          (&khat[h].x)[2 * half + p] = to_bf16(x2.k_pre[h][p]);
+          (&qhat[h].x)[2 * half + p] = to_bf16(x2.q_pre[h][p]);
+          kend[2 * p + h] = transpose8(Factors::bits(x2.k_suf[h][p]));
         }
       }
       *reinterpret_cast<uint4*>(packet + P::kKend + (2 * s + half) * 512 + lane * 16) =
           make_uint4(kend[0], kend[1], kend[2], kend[3]);
       if (g == half) {
         *reinterpret_cast<float4*>(packet + P::kDecay + channel * 4) =
-            make_float4(total[0][0], total[0][1], total[0][2], total[0][3]);
+            make_float4(x2.total[0][0], x2.total[0][1], x2.total[0][2], x2.total[0][3]);
       }
     }
 #pragma unroll
@@ -355,12 +358,12 @@ __device__ inline void prepare(const Args& a, int64_t warp_index, float* solve_r
   }
 }
 
-template <int K, DType Io>
-__global__ void __launch_bounds__(kPrepareWarps* kWarp, 3) prepare_kernel(const __grid_constant__ Args a) {
+template <int K, DType Io, bool Plain>
+__global__ void __launch_bounds__(kPrepareWarps* kWarp, 4) prepare_kernel(const __grid_constant__ Args a) {
   __shared__ __align__(16) float solve_rows[kPrepareWarps][kTokens * kSolveStride];
   wait_for_previous_kernel();
   const int warp = threadIdx.x / kWarp;
-  prepare<K, Io>(a, int64_t{blockIdx.x} * kPrepareWarps + warp, solve_rows[warp]);
+  prepare<K, Io, Plain>(a, int64_t{blockIdx.x} * kPrepareWarps + warp, solve_rows[warp]);
 }
 
 }  // namespace kda::cuda::chunk
