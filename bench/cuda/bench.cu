@@ -108,7 +108,8 @@ struct Layer {
     p.gate = Gate::bounded;
     p.verify_numerics = p.extend_numerics = numerics;
     const int64_t slot = p.slot_elements();
-    rounds = static_cast<int>(std::clamp(least_bytes / (double(slot) * rows * size_of(state_dtype)), double(least_rounds), 160.0));
+    rounds = static_cast<int>(
+        std::clamp(least_bytes / (double(slot) * rows * size_of(state_dtype)), double(least_rounds), 160.0));
     const int64_t tokens = rows * T;
     const auto io = [&](int64_t count, float scale, uint32_t seed) {
       auto* data = device_array<std::byte>(size_t(count) * 2);
@@ -354,7 +355,9 @@ void bench_extend(const ExtendRows& shape, int H, DType state, bool recurrence =
     must(recurrence ? cuda_extend(l.p, launch, e) : cuda_extend_chunks(l.p, launch, e), "extend");
   });
   report(std::string("extend ") + name_of(state) + " H=" + std::to_string(H) + " D=128 rows=" + shape.name +
-             (recurrence ? " exact" : workspace_limit == kDefaultWorkspaceLimit ? " 64MB" : " fast"),
+             (recurrence                                  ? " exact"
+              : workspace_limit == kDefaultWorkspaceLimit ? " 64MB"
+                                                          : " fast"),
          t, 2 * l.state_bytes() + double(T) * H * (10 * 128 + 2));
   check(cudaFree(workspace), "free");
   check(cudaFree(device_cu), "free");

@@ -1,9 +1,8 @@
 // Registry function of fast extend in chunks, and its workspace.
-#include "cuda/chunk.h"
-
 #include <algorithm>
 
 #include "cuda/check_values.h"
+#include "cuda/chunk.h"
 #include "cuda/host.h"
 #include "cuda/kernels.h"
 
@@ -81,7 +80,8 @@ Status cuda_extend_chunks(const Problem& p, const ExtendLaunch& l, const Executi
     if (const Status s = check_written_slots(l.rows, args.state, args.dst, p.null_slot0, execution)) return s;
   }
   if (args.rows.count > 1) {
-    if (const Status s = launch<chunk::number_chunks_kernel, true>(args.rows.count, 1, 128, 0, execution, args)) return s;
+    if (const Status s = launch<chunk::number_chunks_kernel, true>(args.rows.count, 1, 128, 0, execution, args))
+      return s;
   }
   return p.key_dim == 64 ? chunk::launch_chunks_64(p, args, execution) : chunk::launch_chunks_128(p, args, execution);
 }

@@ -13,8 +13,9 @@ namespace kda::cuda::chunk {
 template <int K, DType Io>
 Status launch_prepare(int64_t blocks, const Args& args, const Execution& execution) {
   const VectorView& bias = args.tokens.dt_bias;
-  const bool plain = args.aligned_inputs && args.tokens.a.dtype == Io &&
-                     (!bias.present() || (bias.dtype == DType::fp32 && reinterpret_cast<uintptr_t>(bias.data) % 16 == 0));
+  const bool plain =
+      args.aligned_inputs && args.tokens.a.dtype == Io &&
+      (!bias.present() || (bias.dtype == DType::fp32 && reinterpret_cast<uintptr_t>(bias.data) % 16 == 0));
   return plain ? launch<prepare_kernel<K, Io, true>, true>(blocks, 1, kPrepareWarps * kWarp, 0, execution, args)
                : launch<prepare_kernel<K, Io, false>, true>(blocks, 1, kPrepareWarps * kWarp, 0, execution, args);
 }

@@ -26,8 +26,8 @@ bool comes_before(const KernelRow& row, const KernelRow& other, const Problem& p
   return fits != other_fits ? fits : row.priority > other.priority;
 }
 
-// The kernel of one operation on one backend: the forced one, or the fit one of the highest priority. One whose workspace
-// is above the limit comes after all others: it is what the refusal names if there is no other.
+// The kernel of one operation on one backend: the forced one, or the fit one of the highest priority. One whose
+// workspace is above the limit comes after all others: it is what the refusal names if there is no other.
 Status choose_kernel(std::span<const KernelRow> rows, const Request& request, const Capabilities& capabilities,
                      Backend backend, Operation operation, const KernelRow** chosen, const ErrorSink& sink) {
   const KernelRow* forced = request.forced[static_cast<size_t>(operation)];

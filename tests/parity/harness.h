@@ -47,7 +47,7 @@ struct PlanOptions {
   int64_t max_rows = 64, max_tokens = 1024;
   int max_nodes = 16, max_snapshots = 16, layers = 1;
   bool null_slot0 = false, single_root = false;
-  uint32_t operations = 0;  // 0 = all
+  uint32_t operations = 0;          // 0 = all
   int64_t max_workspace_bytes = 0;  // 0 = the default
   int threads = 1;
 };

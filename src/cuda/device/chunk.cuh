@@ -1,11 +1,11 @@
 // Fast extend in chunks of 16 tokens: what its two kernels share. Per chunk and value head, with G the decays' products
 // from the chunk's start, S the state before the chunk and u the corrections,
-//   u = T (v - Khat S)             Khat_t = k_t G_t,   T = (1 + diag(beta) A)^-1 diag(beta),   A_ti = <k_t, k_i G_t/G_i>
-//   o = scale (Qhat S + P u)       Qhat_t = q_t G_t,   P_ti = <q_t, k_i G_t/G_i>
-//   S = G_16 S + Kend^T u          Kend_t = k_t G_16/G_t
+//   u = T (v - Khat S)             Khat_t = k_t G_t,   T = (1 + diag(beta) A)^-1 diag(beta),   A_ti = <k_t, k_i
+//   G_t/G_i> o = scale (Qhat S + P u)       Qhat_t = q_t G_t,   P_ti = <q_t, k_i G_t/G_i> S = G_16 S + Kend^T u Kend_t
+//   = k_t G_16/G_t
 // The preparing kernel makes Khat, Qhat, Kend, T, P and G_16 of every chunk (chunk_prepare.cuh): a packet. The chain
-// walks the packets of a row with the state in registers (chunk_chain.cuh). Ratios G_t/G_i are products of decays, never
-// divisions, so any decay is safe and no later token is ever looked at.
+// walks the packets of a row with the state in registers (chunk_chain.cuh). Ratios G_t/G_i are products of decays,
+// never divisions, so any decay is safe and no later token is ever looked at.
 #pragma once
 
 #include "core/types.h"
@@ -22,13 +22,13 @@ static_assert(kTokens == 16, "two tiles of eight tokens, as mma.sync has them");
 template <int K>
 struct Packet {
   static constexpr int kGroups = K / 32;
-  static constexpr int kHalf = kGroups * 512;         // 8 tokens, 16 bits each
-  static constexpr int kKhat = 0;                     // bf16 [2 tiles of tokens][group][lane] 8 channels of token g
-  static constexpr int kQhat = kKhat + 2 * kHalf;     // likewise
-  static constexpr int kKend = kQhat + 2 * kHalf;     // fp16 [K/16][lane] (2 columns of channels) x (2 tiles of tokens)
-  static constexpr int kT = kKend + 2 * kHalf;        // tf32 [3][lane] rows g, columns 2j and 2j+1; tiles 00, 10, 11
-  static constexpr int kP = kT + 3 * 32 * 8;          // likewise
-  static constexpr int kDecay = kP + 3 * 32 * 8;      // fp32 [K]
+  static constexpr int kHalf = kGroups * 512;      // 8 tokens, 16 bits each
+  static constexpr int kKhat = 0;                  // bf16 [2 tiles of tokens][group][lane] 8 channels of token g
+  static constexpr int kQhat = kKhat + 2 * kHalf;  // likewise
+  static constexpr int kKend = kQhat + 2 * kHalf;  // fp16 [K/16][lane] (2 columns of channels) x (2 tiles of tokens)
+  static constexpr int kT = kKend + 2 * kHalf;     // tf32 [3][lane] rows g, columns 2j and 2j+1; tiles 00, 10, 11
+  static constexpr int kP = kT + 3 * 32 * 8;       // likewise
+  static constexpr int kDecay = kP + 3 * 32 * 8;   // fp32 [K]
   static constexpr int kBytes = kDecay + K * 4;
   static_assert(kBytes % 128 == 0);
 };
@@ -78,7 +78,8 @@ __device__ inline void mma_fp16(float (&c)[4], uint32_t a0, uint32_t a1, uint32_
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// Transposes 8 x 8 elements of 16 bits: lane 4g + j gives row g, columns 2j and 2j+1, and gets column g, rows 2j and 2j+1.
+// Transposes 8 x 8 elements of 16 bits: lane 4g + j gives row g, columns 2j and 2j+1, and gets column g, rows 2j and
+// 2j+1.
 __device__ inline uint32_t transpose8(uint32_t x) {
   uint32_t y;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));

@@ -1,6 +1,6 @@
 // Fast extend, the part that is serial over chunks: a warp owns 16 value rows of one state in fp32 registers (the
-// accumulators of mma.sync) and walks the packets of its row. Rows of the state never meet, so warps need nothing of one
-// another but the packets, which a block shares through a ring in shared memory.
+// accumulators of mma.sync) and walks the packets of its row. Rows of the state never meet, so warps need nothing of
+// one another but the packets, which a block shares through a ring in shared memory.
 #pragma once
 
 #include "cuda/device/chunk.cuh"
@@ -12,13 +12,13 @@ constexpr int kStages = 4;
 constexpr int kAhead = kStages - 2;  // packets under way; the one stage more lets warps drift apart
 constexpr int kWarpRows = 16;
 
-// Packets on their way from global to shared memory. From Hopper on one thread starts a bulk copy and barriers in shared
-// memory tell its end; before, every thread copies its part and the block meets once a packet.
+// Packets on their way from global to shared memory. From Hopper on one thread starts a bulk copy and barriers in
+// shared memory tell its end; before, every thread copies its part and the block meets once a packet.
 template <int Bytes, int W>
 struct PacketRing {
-  std::byte* buffer;    // [kStages][Bytes]
-  uint64_t* full;       // [kStages]
-  uint64_t* empty;      // [kStages]
+  std::byte* buffer;  // [kStages][Bytes]
+  uint64_t* full;     // [kStages]
+  uint64_t* empty;    // [kStages]
   const std::byte* source;
   int64_t stride;  // between packets of a head
   int count;       // packets in all
@@ -27,8 +27,9 @@ struct PacketRing {
   __device__ static uint32_t address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
   __device__ static void wait(uint64_t* barrier, int phase) {
     asm volatile(
-        "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra again;\n}"
-        ::"r"(address(barrier)), "r"(phase)
+        "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra again;\n}" ::
+            "r"(address(barrier)),
+        "r"(phase)
         : "memory");
   }
   __device__ void begin() {
@@ -241,10 +242,10 @@ struct ValueRing {
     const std::byte* from = live ? source + i * stride : source;
     std::byte* const to = buffer + i % kStages * kBytes + lane * 16;
     if (aligned) {
-      asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(
-                       static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-                   "l"(from), "r"(live ? 16 : 0)
-                   : "memory");
+      asm volatile(
+          "cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+          "l"(from), "r"(live ? 16 : 0)
+          : "memory");
     } else {
       uint4 x = {0, 0, 0, 0};
       if (live) {
@@ -272,11 +273,14 @@ struct ValueRing {
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Keeps x in its register: the state would otherwise wander between two sets of registers, a move an element and chunk.
-__device__ inline void scale_in_place(float& x, float by) { asm volatile("mul.rn.f32 %0, %0, %1;" : "+f"(x) : "f"(by)); }
+__device__ inline void scale_in_place(float& x, float by) {
+  asm volatile("mul.rn.f32 %0, %0, %1;" : "+f"(x) : "f"(by));
+}
 
 // S and the chunk's values in, S after the chunk and o = scale (Qhat S + P u) out; o[h][2r + e] is token 8h + 2j + e.
 template <int K>
-__device__ inline void advance(ChainState<K>& state, const std::byte* packet, const float (&v)[2][4], float (&o)[2][4]) {
+__device__ inline void advance(ChainState<K>& state, const std::byte* packet, const float (&v)[2][4],
+                               float (&o)[2][4]) {
   using P = Packet<K>;
   const int lane = threadIdx.x % kWarp, j = lane % 4;
   const std::byte* const own = packet + lane * 16;
@@ -338,7 +342,8 @@ __device__ inline void advance(ChainState<K>& state, const std::byte* packet, co
       const float4 d = *reinterpret_cast<const float4*>(packet + P::kDecay + (32 * s + 8 * j + 4 * half) * 4);
       float(&low)[4] = state.s[4 * s + 2 * half];
       float(&high)[4] = state.s[4 * s + 2 * half + 1];
-      scale_in_place(low[0], d.x), scale_in_place(low[1], d.y), scale_in_place(low[2], d.x), scale_in_place(low[3], d.y);
+      scale_in_place(low[0], d.x), scale_in_place(low[1], d.y), scale_in_place(low[2], d.x),
+          scale_in_place(low[3], d.y);
       scale_in_place(high[0], d.z), scale_in_place(high[1], d.w), scale_in_place(high[2], d.z);
       scale_in_place(high[3], d.w);
     }
@@ -392,8 +397,7 @@ __device__ inline void store_outputs(const float (&o)[2][4], float scale, const 
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     // rows 2g of the warp, then rows 2g+1; after the transposition this lane has token g and value rows 4j to 4j+3
-    const uint32_t even =
-        transpose8(pack(__fmul_rn(o[h][0], scale), __fmul_rn(o[h][1], scale), Io));
+    const uint32_t even = transpose8(pack(__fmul_rn(o[h][0], scale), __fmul_rn(o[h][1], scale), Io));
     const uint32_t odd = transpose8(pack(__fmul_rn(o[h][2], scale), __fmul_rn(o[h][3], scale), Io));
     const uint32_t low = __byte_perm(even, odd, 0x5410), high = __byte_perm(even, odd, 0x7632);
     const int t = 8 * h + g;

@@ -1,5 +1,5 @@
-// Fast extend, the part that is parallel over chunks: one warp makes the packet of one chunk and value head. Lane 4g + j
-// holds tokens g and g+8; everything stays in registers in the layout of mma.sync, and tokens meet through shuffles.
+// Fast extend, the part that is parallel over chunks: one warp makes the packet of one chunk and value head. Lane 4g +
+// j holds tokens g and g+8; everything stays in registers in the layout of mma.sync, and tokens meet through shuffles.
 //
 // A pair of tokens (t, i), i < t, first shares an aligned block of 2L tokens for exactly one L of 1, 2, 4, 8, with t in
 // its upper half: G_t/G_i is then (product from the upper half's start through t) * (product after i through the lower
@@ -199,7 +199,8 @@ __device__ inline void prepare(const Args& a, int64_t warp_index, float* solve_r
 
   float beta = 0;  // lanes 0 to 15: of token `lane`
   if (lane < live) {
-    beta = step_size(f.beta, load_element(in.b.data, in.b.dtype, (t0 + lane) * in.b.token_stride + hv * in.b.head_stride));
+    beta =
+        step_size(f.beta, load_element(in.b.data, in.b.dtype, (t0 + lane) * in.b.token_stride + hv * in.b.head_stride));
   }
 
   // norms, and the diagonal of P
@@ -264,7 +265,8 @@ __device__ inline void prepare(const Args& a, int64_t warp_index, float* solve_r
     for (int half = 0; half < 2; ++half) {
       const int channel = 32 * s + 8 * j + 4 * half;
       float4 bias = {0, 0, 0, 0};
-      if (has_bias) bias = load4<Plain>(in.dt_bias.data, Plain ? DType::fp32 : in.dt_bias.dtype, int64_t{hv} * K + channel);
+      if (has_bias)
+        bias = load4<Plain>(in.dt_bias.data, Plain ? DType::fp32 : in.dt_bias.dtype, int64_t{hv} * K + channel);
       Factors x2;
       float decay[2][4];
 #pragma unroll
@@ -285,15 +287,15 @@ __device__ inline void prepare(const Args& a, int64_t warp_index, float* solve_r
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) x2.total[h][i] = lives[h] ? decay[h][i] : 1.0f;  // a token that is not there changes nothing
+        for (int i = 0; i < 4; ++i)
+          x2.total[h][i] = lives[h] ? decay[h][i] : 1.0f;  // a token that is not there changes nothing
 #pragma unroll
         for (int p = 0; p < 2; ++p) {
           const float2 k2 = unpack((&raw_k[h].x)[2 * half + p], Io), q2 = unpack((&raw_q[h].x)[2 * half + p], Io);
           const __half2 own = __floats2half2_rn(x2.total[h][2 * p], x2.total[h][2 * p + 1]);
           x2.k_suf[h][p] = __floats2half2_rn(__fmul_rn(k2.x, norm_k[h]), __fmul_rn(k2.y, norm_k[h]));
           x2.k_pre[h][p] = __hmul2(x2.k_suf[h][p], own);
-          x2.q_pre[h][p] =
-              __hmul2(__floats2half2_rn(__fmul_rn(q2.x, norm_q[h]), __fmul_rn(q2.y, norm_q[h])), own);
+          x2.q_pre[h][p] = __hmul2(__floats2half2_rn(__fmul_rn(q2.x, norm_q[h]), __fmul_rn(q2.y, norm_q[h])), own);
         }
       }
       x2.multiply(level1, upper1);
