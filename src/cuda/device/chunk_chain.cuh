@@ -9,7 +9,7 @@
 namespace kda::cuda::chunk {
 
 constexpr int kStages = 4;
-constexpr int kAhead = kStages - 2;  // packets under way; the one stage more lets warps drift apart
+constexpr int kAhead = kStages - 1;  // packets under way besides the one in use
 constexpr int kWarpRows = 16;
 
 // Packets on their way from global to shared memory. From Hopper on one thread starts a bulk copy and barriers in
@@ -311,28 +311,27 @@ __device__ inline void advance(ChainState<K>& state, const std::byte* packet, co
     for (int i = 0; i < 4; ++i) rest[i] = __fsub_rn(v[h][i], __fadd_rn(even[h][i], odd[h][i]));
     r[h][0] = tf32(rest[0]), r[h][1] = tf32(rest[2]), r[h][2] = tf32(rest[1]), r[h][3] = tf32(rest[3]);
   }
-  float corrections[2][4] = {}, more[4] = {};
+  float corrections[2][4] = {};
   {
     const std::byte* const t = packet + P::kT + lane * 8;
     const uint2 t00 = *reinterpret_cast<const uint2*>(t), t10 = *reinterpret_cast<const uint2*>(t + 256),
                 t11 = *reinterpret_cast<const uint2*>(t + 512);
     mma_tf32(corrections[0], r[0], t00.x, t00.y);
     mma_tf32(corrections[1], r[0], t10.x, t10.y);
-    mma_tf32(more, r[1], t11.x, t11.y);
+    mma_tf32(corrections[1], r[1], t11.x, t11.y);
   }
-  // independent sums: a chain of dependent products would wait for itself
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) even[h][i] = odd[h][i] = 0;
+    for (int i = 0; i < 4; ++i) o[h][i] = 0;
   }
 #pragma unroll
   for (int s = 0; s < P::kGroups; ++s) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const uint4 b = *reinterpret_cast<const uint4*>(own + P::kQhat + h * P::kHalf + s * 512);
-      mma_bf16(even[h], a[2 * s], b.x, b.y);
-      mma_bf16(odd[h], a[2 * s + 1], b.z, b.w);
+      mma_bf16(o[h], a[2 * s], b.x, b.y);
+      mma_bf16(o[h], a[2 * s + 1], b.z, b.w);
     }
   }
 #pragma unroll
@@ -349,35 +348,19 @@ __device__ inline void advance(ChainState<K>& state, const std::byte* packet, co
     }
   }
 #pragma unroll
-  for (int i = 0; i < 4; ++i) corrections[1][i] = __fadd_rn(corrections[1][i], more[i]);
-#pragma unroll
   for (int h = 0; h < 2; ++h) {
     u[h][0] = tf32(corrections[h][0]), u[h][1] = tf32(corrections[h][2]);
     u[h][2] = tf32(corrections[h][1]), u[h][3] = tf32(corrections[h][3]);
   }
-  // tiles in eights, so that the two products of a tile lie apart
-  constexpr int kBlock = 4;
 #pragma unroll
-  for (int first = 0; first < K / 16; first += kBlock) {
-    uint4 b[kBlock];
-#pragma unroll
-    for (int x = 0; x < kBlock; ++x) {
-      b[x] = *reinterpret_cast<const uint4*>(own + P::kKend + (first + x) * 512);
-      const float2 low = unpack(b[x].x, DType::fp16), high = unpack(b[x].z, DType::fp16);
-      mma_tf32(state.s[2 * (first + x)], u[0], __float_as_uint(low.x), __float_as_uint(low.y));
-      mma_tf32(state.s[2 * (first + x) + 1], u[0], __float_as_uint(high.x), __float_as_uint(high.y));
-    }
-#pragma unroll
-    for (int x = 0; x < kBlock; ++x) {
-      const float2 low = unpack(b[x].y, DType::fp16), high = unpack(b[x].w, DType::fp16);
-      mma_tf32(state.s[2 * (first + x)], u[1], __float_as_uint(low.x), __float_as_uint(low.y));
-      mma_tf32(state.s[2 * (first + x) + 1], u[1], __float_as_uint(high.x), __float_as_uint(high.y));
-    }
-  }
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) o[h][i] = __fadd_rn(even[h][i], odd[h][i]);
+  for (int x = 0; x < K / 16; ++x) {
+    const uint4 b = *reinterpret_cast<const uint4*>(own + P::kKend + x * 512);
+    const float2 b0 = unpack(b.x, DType::fp16), b1 = unpack(b.y, DType::fp16);
+    const float2 b2 = unpack(b.z, DType::fp16), b3 = unpack(b.w, DType::fp16);
+    mma_tf32(state.s[2 * x], u[0], __float_as_uint(b0.x), __float_as_uint(b0.y));
+    mma_tf32(state.s[2 * x + 1], u[0], __float_as_uint(b2.x), __float_as_uint(b2.y));
+    mma_tf32(state.s[2 * x], u[1], __float_as_uint(b1.x), __float_as_uint(b1.y));
+    mma_tf32(state.s[2 * x + 1], u[1], __float_as_uint(b3.x), __float_as_uint(b3.y));
   }
   {
     const std::byte* const p = packet + P::kP + lane * 8;
@@ -521,13 +504,13 @@ __device__ inline void chain(const Args& a, int64_t block, std::byte* ring_buffe
       asm volatile("cp.async.wait_group %0;" ::"n"(kAhead - 1) : "memory");
       __syncwarp();
       const std::byte* const packet = ring.get(i);
-      ring.start(i + kAhead);
-      values.start(i + kAhead);
-      commit_copies();
       float v[2][4], o[2][4];
       values.get(i, Io, v);
       advance<K>(state, packet, v, o);
       ring.release(i);
+      ring.start(i + kAhead);
+      values.start(i + kAhead);
+      commit_copies();
       store_outputs<Io>(o, in.scale, in.out, a.aligned_out, out_chunk, live_of(i));
       out_chunk += out_step;
     }
@@ -551,7 +534,7 @@ __device__ inline void chain(const Args& a, int64_t block, std::byte* ring_buffe
 }
 
 template <int K, int W, DType Io>
-__global__ void __launch_bounds__(W* kWarp, W == 4 ? 2 : 4) chain_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(W* kWarp, W == 4 ? 3 : 4) chain_kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(128) std::byte ring_buffer[];
   __shared__ __align__(8) uint64_t barriers[2 * kStages];
   wait_for_previous_kernel();
