@@ -15,6 +15,15 @@ SGLANG_VERIFY = {("fp32", 8, "chain"): 179, ("fp32", 8, "tree"): 231, ("fp32", 1
                  ("fp32", 16, "tree"): 521, ("bf16", 8, "chain"): 109, ("bf16", 8, "tree"): 118,
                  ("bf16", 16, "chain"): 200, ("bf16", 16, "tree"): 244}
 
+# FLA's chunk kernel, FlashKDA (fp32 state) and the goal for extend, milliseconds (other runs).
+EXTEND_PEERS = {(12, "1x8192"): (1.246, 0.960, 0.14), (12, "mixed6"): (0.974, 0.461, 0.11), (12, "8x1024"): (0.958, 0.253, 0.08),
+                (12, "1x65536"): (3.966, 7.100, 0.85), (12, "64x256"): (1.240, 0.404, 0.12), (32, "1x8192"): (1.415, 1.097, 0.28),
+                (32, "mixed6"): (1.438, 0.714, 0.25), (32, "8x1024"): (1.419, 0.470, 0.16), (32, "1x65536"): (7.554, 8.194, 1.90),
+                (32, "64x256"): (2.380, 0.944, 0.30), (64, "1x8192"): (2.075, 1.295, 0.50), (64, "mixed6"): (2.096, 1.071, 0.42),
+                (64, "8x1024"): (2.105, 0.859, 0.30), (64, "1x65536"): (14.399, 9.832, 2.60), (64, "64x256"): (3.964, 1.778, 0.58),
+                (96, "1x8192"): (2.911, 1.503, 0.55), (96, "mixed6"): (2.931, 1.446, 0.50), (96, "8x1024"): (2.867, 1.244, 0.42),
+                (96, "1x65536"): (21.700, 11.497, 4.20), (96, "64x256"): (5.965, 2.615, 0.85)}
+
 
 def fields(name):
     values = {}
@@ -73,12 +82,22 @@ def main():
         if row["name"].startswith("commit "):
             f = fields(row["name"])
             print(f"| {row['name'].split()[1]} | {f['N']} | {f['H']} | {spread(row)} |")
-    extends = [r for r in rows if r["name"].startswith("extend ")]
+    extends = {}
+    for row in rows:
+        words = row["name"].split()
+        if words[0] == "extend" and words[-2].startswith("rows="):
+            extends[words[1], int(words[2][2:]), words[-2][5:], words[-1]] = row
     if extends:
-        print("\n| extend, H=32, fp32 pool | ms |\n|---|---|")
-        for row in extends:
-            f = fields(row["name"])
-            print(f"| {f['N']}x{f['T']} | {row['median_us'] / 1e3:.2f} |")
+        print("\n| extend, fp32 pool, ms | H | fast | fast, 64 MB of workspace | exact | FLA chunk | FlashKDA | goal |\n"
+              "|---|---|---|---|---|---|---|---|")
+        for (dtype, heads, shape, form), row in extends.items():
+            if dtype != "fp32" or form != "fast":
+                continue
+            others = [f"{extends[dtype, heads, shape, other]['median_us'] / 1e3:.2f}"
+                      if (dtype, heads, shape, other) in extends else "" for other in ("64MB", "exact")]
+            peers = [f"{ms:.2f}" for ms in EXTEND_PEERS.get((heads, shape), ())] or [""] * 3
+            low, high = row["min_us"] / 1e3, row["max_us"] / 1e3
+            print(f"| {shape} | {heads} | {row['median_us'] / 1e3:.3f} ({low:.3f}–{high:.3f}) | " + " | ".join(others + peers) + " |")
 
 
 if __name__ == "__main__":

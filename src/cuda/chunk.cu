@@ -4,6 +4,7 @@
 #include "cuda/check_values.h"
 #include "cuda/chunk.h"
 #include "cuda/host.h"
+#include "cuda/host_lists.h"
 #include "cuda/kernels.h"
 
 namespace kda {
@@ -39,8 +40,10 @@ Workspace workspace_of(const Problem& p) {
   w.segment_chunks = w.chunks;
   w.bytes = w.packets_at + w.chunks * packets;
   w.carry_at = w.bytes;
-  if (w.bytes > p.max_workspace_bytes) {
-    const int64_t room = p.max_workspace_bytes - w.packets_at - 2 * w.carry_bytes;
+  // lists in host memory come behind the kernel's own part
+  const int64_t limit = (p.max_workspace_bytes - host_list_bytes(p)) / 256 * 256;
+  if (w.bytes > limit) {
+    const int64_t room = limit - w.packets_at - 2 * w.carry_bytes;
     w.segment_chunks = std::max(room / packets, std::min(w.chunks, kLeastSegmentChunks));
     w.carry_at = w.packets_at + w.segment_chunks * packets;
     w.bytes = w.carry_at + 2 * w.carry_bytes;
