@@ -154,7 +154,6 @@ kda_problem problem_of(const Target& target, const Spec& spec, const PlanOptions
   p.single_root = o.single_root;
   p.extend_numerics = spec.fast ? KDA_FAST : KDA_EXACT;
   p.verify_numerics = spec.fast ? KDA_FAST : KDA_EXACT;
-  if (spec.fast && target.backend == KDA_BACKEND_CUDA) p.extend_numerics = KDA_FAST;
   return p;
 }
 

@@ -91,7 +91,8 @@ void extend_rows(const Spec& spec, const Rows& rows, const TokenTensors& t, cons
 int64_t least_segments(const Spec& spec, const PlanOptions& options) {
   const int64_t chunks = options.max_tokens / kFastStep + options.max_rows;
   const int64_t packet = 7 * kFastStep * spec.form.K;
-  return 4 * chunks + 12 * spec.form.HV * packet + 2 * spec.form.HV * spec.form.K * spec.form.V * 4 + 1024;
+  return 4 * chunks + 12 * spec.form.HV * packet + 2 * spec.form.HV * spec.form.K * spec.form.V * 4 +
+         65536;  // the rest: lists in host memory
 }
 
 }  // namespace
