@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Prints the tables of docs/performance.md's GPU section from a results file of kda_cuda_bench.
 
-usage: bench/cuda/tables.py bench/results/cuda-h200.json
+usage: bench/cuda/tables.py bench/results/cuda-h200.json [bench/results/fla-h200.json]
+
+The second file, of bench/cuda/peers.py, adds flash-linear-attention's decode and verify timed with the same method.
 """
 import json
 import sys
 
-# SGLang 0.5.23's Triton kernels and FLA's recurrent kernel on the same kind of card, microseconds (other runs).
+# SGLang 0.5.23's Triton kernels on the same kind of card, microseconds (other runs).
 SGLANG_DECODE = {("fp32", 12, 1): 5.3, ("fp32", 32, 1): 5.9, ("fp32", 12, 32): 19.6, ("fp32", 32, 32): 42.5,
                  ("fp32", 32, 128): 157.8, ("bf16", 12, 1): 3.4, ("bf16", 32, 1): 4.6, ("bf16", 12, 32): 10.6,
                  ("bf16", 32, 32): 24.5, ("bf16", 32, 128): 79.2, ("fp32", 12, 8): 8.1, ("fp32", 32, 8): 12.7,
@@ -38,9 +40,16 @@ def spread(row):
     return f"{row['median_us']:.1f} ({row['min_us']:.1f}–{row['max_us']:.1f})"
 
 
+def fla_times(path):
+    """Median microseconds of flash-linear-attention, by "decode fp32 H=12 N=1 D=128" and the like."""
+    with open(path, encoding="utf-8") as file:
+        return {row["name"].removeprefix("fla "): f"{row['median_us']:.1f}" for row in json.load(file)["results"]}
+
+
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3):
         sys.exit(__doc__.strip())
+    fla = fla_times(sys.argv[2]) if len(sys.argv) == 3 else {}
     with open(sys.argv[1], encoding="utf-8") as file:
         data = json.load(file)
     rows = data["results"]
@@ -52,7 +61,7 @@ def main():
             _, units, _, dtype = row["name"].split()[:4]
             key = (dtype, int(units))
             copies[key] = min(copies.get(key, 1e9), row["median_us"])
-    print("| decode | N | H | kda | best copy of the same bytes | ratio | SGLang |\n|---|---|---|---|---|---|---|")
+    print("| decode | N | H | kda | best copy of the same bytes | ratio | SGLang | FLA |\n|---|---|---|---|---|---|---|---|")
     for row in rows:
         if row["name"].startswith("decode ") and "R=" not in row["name"]:
             dtype, f = row["name"].split()[1], fields(row["name"])
@@ -61,9 +70,9 @@ def main():
             copy = copies.get((dtype, f["N"] * f["H"]))
             ratio = f"{row['median_us'] / copy:.2f}" if copy else ""
             peer = SGLANG_DECODE.get((dtype, f["H"], f["N"]), "")
-            print(f"| {dtype} | {f['N']} | {f['H']} | {spread(row)} | {f'{copy:.1f}' if copy else ''} | {ratio} | {peer} |")
+            print(f"| {dtype} | {f['N']} | {f['H']} | {spread(row)} | {f'{copy:.1f}' if copy else ''} | {ratio} | {peer} | {fla.get(row['name'], '')} |")
 
-    print("\n| verify, D=128 | N | H | T | draft | exact | fast | SGLang, states per token |\n|---|---|---|---|---|---|---|---|")
+    print("\n| verify, D=128 | N | H | T | draft | exact | fast | SGLang, states per token | FLA, states per token |\n|---|---|---|---|---|---|---|---|---|")
     table = {}
     for row in rows:
         words = row["name"].split()
@@ -75,7 +84,7 @@ def main():
         label = dtype + (", pending commit" if op == "verify_pending" else "")
         peer = SGLANG_VERIFY.get((dtype, t, draft), "") if (op, n, h) == ("verify", 32, 32) else ""
         print(f"| {label} | {n} | {h} | {t} | {draft} | " +
-              " | ".join(spread(found[k]) if k in found else "" for k in ("exact", "fast")) + f" | {peer} |")
+              " | ".join(spread(found[k]) if k in found else "" for k in ("exact", "fast")) + f" | {peer} | {fla.get(f'verify {dtype} H={h} N={n} D=128 T={t} {draft}', '') if op == 'verify' else ''} |")
 
     print("\n| commit of 4 nodes | N | H | exact |\n|---|---|---|---|")
     for row in rows:
