@@ -37,7 +37,8 @@ int parse_and_run(int argc, const char* const* argv) {
   for (const CommandRow& row : kCommands) {
     CLI::App* command = program.add_subcommand(row.name, row.summary);
     command->add_flag("--json", json, "Print one JSON object on stdout");
-    actions.emplace_back(command, row.add(*command));
+    command->footer("Exit codes: 0 done, 1 the answer is no, 2 wrong use, or what this machine or build cannot do.");
+    actions.emplace_back(command, row.add(*command));  // doctor has a footer of its own
   }
   const auto chosen = [&]() -> CLI::App* {
     const auto parsed = program.get_subcommands();

@@ -55,7 +55,7 @@ double CostModel::expected_us(int operation, int numerics, const Shape& s) const
 
 std::string CostModel::basis() const {
   if (!on_gpu_) return data_.at("cpu").at("basis").get<std::string>();
-  const std::string basis = data_.at("gpu").at("basis").get<std::string>();
+  std::string basis = data_.at("gpu").at("basis").get<std::string>();
   if (measured_gpu_) return basis;
   if (bandwidth_gbs_ <= 0)
     return "nothing: the memory bandwidth of " + gpu_name_ + " is not known, so no time is given";
