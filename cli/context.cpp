@@ -1,7 +1,5 @@
 #include "cli/context.h"
 
-#include <nlohmann/json.hpp>
-
 namespace kda::cli {
 
 kda_error empty_error() {
@@ -32,22 +30,23 @@ io::Result<ContextPointer> open_context(const kda_context_options& options) {
   return ContextPointer(context);
 }
 
-io::Result<std::string> describe_context(const kda_context* context) {
+io::Result<nlohmann::ordered_json> describe_context(const kda_context* context) {
   size_t needed = 0;
   kda_status status = kda_context_describe(context, nullptr, 0, &needed);
   std::string text(needed, '\0');
   if (needed > 0) status = kda_context_describe(context, text.data(), text.size(), &needed);
   if (status != KDA_OK) return io::Error{refusal(empty_error(), status)};
   text.resize(needed > 0 ? needed - 1 : 0);
-  return text;
+  auto machine = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!machine.is_object()) return io::Error{"the library's description of the machine is no JSON object"};
+  return machine;
 }
 
 bool has_gpu() {
   const io::Result<ContextPointer> context = open_context(1, "", /*with_cuda=*/true);
   if (!context) return false;
-  const io::Result<std::string> text = describe_context(context->get());
-  const auto machine = text ? nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false) : nlohmann::json();
-  return machine.is_object() && machine.value("gpu", 0) != 0;
+  const io::Result<nlohmann::ordered_json> machine = describe_context(context->get());
+  return machine && machine->value("gpu", 0) != 0;
 }
 
 int backend_from_name(const std::string& name) {

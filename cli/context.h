@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "cli/command.h"
@@ -15,12 +16,17 @@ struct ContextDeleter {
 };
 using ContextPointer = std::unique_ptr<kda_context, ContextDeleter>;
 
-// threads: 0 = one per core. target: "" = the best SIMD target. with_cuda: false probes no GPU.
+struct PlanDeleter {
+  void operator()(kda_plan* plan) const { kda_plan_destroy(plan); }
+};
+using PlanPointer = std::unique_ptr<kda_plan, PlanDeleter>;
+
 io::Result<ContextPointer> open_context(const kda_context_options& options);
+// threads: 0 = one per core. target: "" = the best SIMD target. with_cuda: false probes no GPU.
 io::Result<ContextPointer> open_context(int threads, const std::string& target, bool with_cuda);
 
-// kda_context_describe as text.
-io::Result<std::string> describe_context(const kda_context* context);
+// kda_context_describe, a JSON object.
+io::Result<nlohmann::ordered_json> describe_context(const kda_context* context);
 
 // The CUDA backend is built and finds a GPU.
 bool has_gpu();

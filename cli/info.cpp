@@ -92,10 +92,9 @@ bool run_self_test(const kda_context* context, const Json& machine, bool quiet, 
 int run_info(const Options& options, const Call& call) {
   const io::Result<ContextPointer> context = open_context(options.threads, "", /*with_cuda=*/true);
   if (!context) return call.fail(context.error());
-  const io::Result<std::string> description = describe_context(context->get());
+  const io::Result<Json> description = describe_context(context->get());
   if (!description) return call.fail(description.error());
-  Json machine = Json::parse(*description, nullptr, /*allow_exceptions=*/false);
-  if (!machine.is_object()) return call.fail("the library's description of the machine is no JSON object");
+  Json machine = *description;
   if (!call.json) print_table(machine);
   bool right = true;
   if (options.self_test) {

@@ -15,10 +15,6 @@ namespace {
 
 using plan::Options;
 
-struct PlanDeleter {
-  void operator()(kda_plan* plan) const { kda_plan_destroy(plan); }
-};
-
 // A refusal is an answer: no. The library's message names the way out; kda explain has the rest.
 int refuse(const Call& call, const kda_error& error, kda_status status) {
   const std::string code = kda_status_code(status);
@@ -31,9 +27,9 @@ io::Result<ContextPointer> context_for(const Options& options, const plan::Quest
   kda_context_options wanted = {};
   wanted.struct_size = sizeof wanted;
   wanted.threads = options.threads;
-  wanted.described_gpu = question.described_gpu;
-  wanted.cuda_device = question.no_gpu || question.problem.backend == KDA_BACKEND_CPU ? -1 : 0;
-  if (wanted.cuda_device != 0) wanted.described_gpu = 0;
+  const bool without_gpu = question.no_gpu || question.problem.backend == KDA_BACKEND_CPU;
+  wanted.cuda_device = without_gpu ? -1 : 0;
+  wanted.described_gpu = without_gpu ? 0 : question.described_gpu;
   return open_context(wanted);
 }
 
@@ -49,7 +45,7 @@ int run_plan(const Options& options, const Call& call) {
     kda_plan* raw = nullptr;
     const kda_status status = kda_plan_create(context->get(), &question->problem, &raw, &error);
     if (status != KDA_OK) return refuse(call, error, status);
-    const std::unique_ptr<kda_plan, PlanDeleter> made(raw);
+    const PlanPointer made(raw);
     kda_plan_info info = {};
     info.struct_size = sizeof info;
     if (const kda_status got = kda_plan_get_info(raw, &info); got != KDA_OK) return refuse(call, error, got);

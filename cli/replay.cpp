@@ -56,11 +56,9 @@ class Contexts {
 
  private:
   static std::string used_target(const kda_context* context) {
-    const io::Result<std::string> text = describe_context(context);
-    if (!text) return "";
-    const Json machine = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
-    if (!machine.is_object() || !machine.contains("cpu_targets")) return "";
-    for (const Json& target : machine["cpu_targets"]) {
+    const io::Result<Json> machine = describe_context(context);
+    if (!machine || !machine->contains("cpu_targets")) return "";
+    for (const Json& target : (*machine)["cpu_targets"]) {
       if (target.value("used", false)) return target.value("name", "");
     }
     return "";

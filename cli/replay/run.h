@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "cli/context.h"
 #include "cli/replay/case.h"
 #include "cli/replay/tensor.h"
 #include "io/result.h"
@@ -12,12 +13,8 @@
 
 namespace kda::cli::replay {
 
-struct PlanDeleter {
-  void operator()(kda_plan* plan) const { kda_plan_destroy(plan); }
-};
-
 struct PreparedPlan {
-  std::unique_ptr<kda_plan, PlanDeleter> plan;
+  PlanPointer plan;
   kda_plan_info info = {};
   int backend = KDA_BACKEND_CPU;
   int numerics = KDA_EXACT;

@@ -68,7 +68,7 @@ struct PrepareArgs {
 };
 
 // Tokens that the chunked form takes together. Fast snapshots are at its multiples (and at a row's end).
-constexpr int kChunkTokens = 16;
+constexpr int kChunkTokens = kFastSnapshotStep;
 
 // A chunk of one value head in the chunked form (chunk-inl.h). Vectors of consecutive tokens lie token_stride apart.
 struct ChunkArgs {

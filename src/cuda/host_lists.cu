@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cuda/device/move.cuh"
 #include "cuda/host.h"
 #include "cuda/host_lists.h"
 
@@ -36,7 +37,7 @@ int64_t host_list_bytes(const Problem& p) {
   const int64_t rows = aligned((p.max_rows + 1) * kIndex), nodes = p.max_rows * p.max_nodes;
   int64_t bytes = rows * (kRowLists + 1) + aligned(p.max_rows) + kSnapshotLists * aligned(p.max_snapshots * kIndex);
   bytes += aligned(std::max(p.max_tokens, nodes) * kIndex) + aligned(nodes * kIndex);  // parents, node_slots
-  constexpr int64_t kMoveEntries = 3072;                                               // what a move call takes at most
+  constexpr int64_t kMoveEntries = cuda::kMoveSharedBytes / 16;  // a move call of 16-byte pieces takes no more
   const uint32_t moves = KDA_OPERATION_BIT(KDA_MOVE) | KDA_OPERATION_BIT(KDA_CONV_MOVE);
   return (p.operations & moves) != 0 ? std::max(bytes, 2 * aligned(kMoveEntries * kIndex)) : bytes;
 }

@@ -22,9 +22,6 @@ struct Candidate {
   std::string reason;
 };
 
-// Of the workspace's address: a cache line on the CPU; what CUDA allocations have.
-constexpr size_t kWorkspaceAlignment = 64, kCudaWorkspaceAlignment = 256;
-
 }  // namespace kda
 
 struct kda_context {
