@@ -237,10 +237,15 @@ class Call:
         device, problem = key = self.problem()
         if plans.find(key) is not None:
             return None
-        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            return refuse(_E_COMBINATION, "this call", "the first of its kind, during stream capture", "a plan made before the capture",
-                          "run the step once before capturing it")
-        return _context(device).can_run(**dict(problem))
+        return self._capture_error(device) or _context(device).can_run(**dict(problem))
+
+    @staticmethod
+    def _capture_error(device: torch.device) -> Error | None:
+        """Why no plan can be made now: making one may allocate, which a capture forbids."""
+        if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+            return None
+        return refuse(_E_COMBINATION, "this call", "the first of its kind, during stream capture", "a plan made before the capture",
+                      "run the step once before capturing it")
 
     def run(self):
         """(out, final state or None, intermediate states or None). Raises Error."""
@@ -265,7 +270,13 @@ class Call:
                 final.zero_() if self.initial_state is None else final.copy_(self.initial_state)
             return out, final, self._no_snapshots(final)
 
-        plan = plans.get(self.problem())
+        key = self.problem()
+        plan = plans.find(key)
+        if plan is None:
+            error = self._capture_error(key[0])
+            if error is not None:
+                raise error
+            plan = plans.get(key)
         arguments = dict(
             q=self._packed(_plain(q)), k=self._packed(_plain(self.k)), v=self._packed(_plain(v)), a=self._packed(self._gate(_plain(self.g))),
             b=self._packed(self._gate(self.beta.detach())), out=self._packed(out), scale=1.0 if self.scale == 0 else self.scale)

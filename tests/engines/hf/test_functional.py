@@ -30,6 +30,11 @@ FUNCTIONS = {
 }
 
 
+def served(inputs):
+    """Our kernels on GPUs take head sizes of multiples of 16."""
+    return torch.get_default_device().type == "cpu" or (inputs.key_dim % 16 == 0 and inputs.value_dim % 16 == 0)
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("case", range(len(GRID)))
 def test_against_the_naive_recurrence(name, case):
@@ -37,6 +42,12 @@ def test_against_the_naive_recurrence(name, case):
     function, numerics = FUNCTIONS[name]
     before = None if inputs.initial is None else inputs.initial.clone()
     libkda.fla.reset_counters()
+    if not served(inputs):
+        if name.startswith("fla"):
+            pytest.skip("FLA's own kernel answers: see test_a_declined_call_goes_to_fla")
+        with pytest.raises(libkda.Error, match="16"):
+            function(**inputs.arguments())
+        return
     out, final = function(**inputs.arguments())
     judged_out, judged_final = inputs.judged()
     out_limit, state_limit = LIMITS[numerics, inputs.dtype]
@@ -45,6 +56,17 @@ def test_against_the_naive_recurrence(name, case):
     assert before is None or torch.equal(before, inputs.initial)
     if name.startswith("fla"):
         assert sum(libkda.fla.counters()["served"].values()) == 1 and not libkda.fla.counters()["declined"]
+
+
+def test_a_declined_call_goes_to_fla():
+    if torch.get_default_device().type == "cpu":
+        pytest.skip("FLA's own kernels need a GPU")
+    inputs = Inputs(batch=2, tokens=9, key_dim=12, value_dim=20)
+    libkda.fla.reset_counters()
+    out, final = fla_recurrent(**inputs.arguments())
+    judged_out, judged_final = inputs.judged()
+    assert rel(out, judged_out) < 1e-4 and rel(final, judged_final) < 1e-4
+    assert sum(libkda.fla.counters()["declined"].values()) == 1 and not libkda.fla.counters()["served"]
 
 
 def test_the_judge_sees_a_wrong_flag():

@@ -11,7 +11,7 @@ H, K, NODES, ROWS = 2, 16, 4, 3
 
 
 def plan(**changes):
-    return libkda.plan(**{**dict(backend="cpu", heads=H, key_dim=K, io_dtype="float32", conv_width=4, max_rows=ROWS, max_tokens=ROWS * NODES,
+    return libkda.plan(**{**dict(backend=torch.get_default_device().type, heads=H, key_dim=K, io_dtype="float32", conv_width=4, max_rows=ROWS, max_tokens=ROWS * NODES,
                                  max_nodes=NODES, max_snapshots=2), **changes})
 
 
@@ -89,9 +89,13 @@ def test_refusals():
     made = plan()
     handle = ops.register_plan(made)
     arguments = dict(tokens(ROWS), state=torch.zeros(5, H, K, K), slots=torch.tensor([1, 3, 9]))
+    if torch.get_default_device().type == "cpu":  # index values on a GPU are not read by the host: device_status has them
+        with pytest.raises(libkda.Error) as refusal:
+            ops.decode(handle, **arguments)
+        assert refusal.value.code == "KDA-2001"
     with pytest.raises(libkda.Error) as refusal:
-        ops.decode(handle, **arguments)
-    assert refusal.value.code == "KDA-2001"
+        ops.decode(handle, **{**arguments, "slots": torch.tensor([1, 3])})
+    assert refusal.value.code == "KDA-1003"
     ops.release_plan(handle)
     with pytest.raises(ValueError, match="handle"):
         ops.decode(handle, **arguments)

@@ -1,8 +1,10 @@
-"""Pytest plugin: flash-linear-attention's own KDA tests on CPU tensors, served by libkda, forward only.
+"""Pytest plugin: flash-linear-attention's own KDA tests on CPU tensors (or KDA_TEST_DEVICE), served by libkda, forward only.
 
 The test module takes its device and its comparison from fla.utils when it is imported, so both are set before. Gradients are left
 out: autograd is off, backward does nothing, and comparisons of gradients (None) pass. Fails if libkda served nothing.
 """
+
+import os
 
 import fla.utils
 import pytest
@@ -10,7 +12,7 @@ import torch
 
 import libkda.fla
 
-fla.utils.device = "cpu"
+fla.utils.device = os.environ.get("KDA_TEST_DEVICE", "cpu")
 _assert_close = fla.utils.assert_close
 
 
