@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace kda::cli {
 
@@ -43,6 +44,8 @@ CLI::Validator number_between(T least, T most) {
 struct Call {
   std::string_view command;  // "replay"
   bool json = false;         // --json: one JSON object on stdout
+  // doctor: the words behind "--", as they are. CLI11 would read "[1,2]" among them as a list of its own.
+  std::vector<std::string> words{};
 
   // Prints "kda COMMAND: TEXT; way out: WAY_OUT" as one line on stderr and returns the exit code.
   int fail(std::string_view text, std::string_view way_out = {}, int exit_code = kWrongUse) const;

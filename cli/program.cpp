@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -44,13 +45,15 @@ int parse_and_run(int argc, const char* const* argv) {
     const auto parsed = program.get_subcommands();
     return parsed.empty() ? nullptr : parsed.front();
   };
+  int parsed_until = argc;  // the words of a launch command are not for CLI11
+  for (int i = 2; i < argc && std::strcmp(argv[1], "doctor") == 0 && parsed_until == argc; ++i)
+    if (std::strcmp(argv[i], "--") == 0) parsed_until = i;
+  const std::vector<std::string> words(argv + std::min(parsed_until + 1, argc), argv + argc);
   try {
-    program.parse(argc, argv);
+    program.parse(parsed_until, argv);
   } catch (const CLI::Success& help) {  // --help, --version
-    CLI::App* command = chosen();
     std::string text = help.get_name() == "CallForVersion" ? std::string(help.what()) + "\n"
-                       : command != nullptr                ? command->help()
-                                                           : program.help();
+                                                           : program.help();  // of the chosen command, if there is one
     std::fputs(text.c_str(), stdout);
     return kDone;
   } catch (const CLI::ParseError& error) {
@@ -72,7 +75,7 @@ int parse_and_run(int argc, const char* const* argv) {
   for (const auto& [command, action] : actions) {
     if (!command->parsed()) continue;
     const std::string name = command->get_name();
-    return action(Call{name, json});
+    return action(Call{name, json, words});
   }
   fmt::print(stderr, "kda: expected a command, found none; way out: kda --help\n");
   return kWrongUse;

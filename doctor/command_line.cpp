@@ -2,22 +2,205 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 
 namespace kda::doctor {
 
 namespace {
 
 constexpr size_t kMaxCommandBytes = 1 << 20;
+// Texts inside texts: docker's `sh -c "bash -c '...'"` is two.
+constexpr int kMaxNesting = 3;
+
+bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
+bool is_name_part(char c) { return is_name_start(c) || std::isdigit(static_cast<unsigned char>(c)); }
+bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)); }
 
 bool is_assignment(std::string_view word) {
   const size_t equal = word.find('=');
-  if (equal == 0 || equal == std::string_view::npos) return false;
-  for (size_t i = 0; i < equal; ++i) {
-    const auto c = static_cast<unsigned char>(word[i]);
-    if (!(std::isalpha(c) || c == '_' || (i > 0 && std::isdigit(c)))) return false;
-  }
-  return true;
+  return equal != std::string_view::npos && equal > 0 && is_name_start(word[0]) &&
+         std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equal), is_name_part);
 }
+
+// Splits one text. Keeps the variables that its commands assign.
+class Splitter {
+ public:
+  explicit Splitter(std::string_view text) : text_(text) {
+    if (text.size() > kMaxCommandBytes) throw UsageError("the command is longer than 1 MiB");
+  }
+
+  std::vector<SimpleCommand> run() {
+    for (at_ = 0; at_ < text_.size(); ++at_) step(text_[at_]);
+    end_command();
+    return std::move(commands_);
+  }
+
+ private:
+  char peek(size_t ahead = 1) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
+
+  void add(char c) {
+    word_ += c;
+    open_ = true;
+    if (++produced_ > 2 * kMaxCommandBytes) throw UsageError("the command grows past 1 MiB by its own variables");
+  }
+
+  void step(char c) {
+    if (c == '\\') {
+      if (at_ + 1 >= text_.size()) return;
+      ++at_;
+      if (text_[at_] == '\r' && peek() == '\n') ++at_;
+      if (text_[at_] != '\n') add(text_[at_]);
+    } else if (c == '\'' || c == '"') {
+      quoted(c);
+    } else if (c == '\n') {
+      end_word();
+      size_t next = at_;
+      while (next < text_.size() && is_space(text_[next])) ++next;
+      if (next >= text_.size() || text_[next] != '-') end_command();
+    } else if (is_space(c)) {
+      end_word();
+    } else if (c == '#' && !open_) {
+      while (at_ + 1 < text_.size() && text_[at_ + 1] != '\n') ++at_;
+    } else if (c == '&' && peek() == '>') {
+      end_word();
+      ++at_;
+      redirection();
+    } else if (c == ';' || c == '&' || c == '|') {
+      end_command();
+    } else if (c == '>' || c == '<') {
+      if (!open_ || !std::all_of(word_.begin(), word_.end(), [](unsigned char d) { return std::isdigit(d); }))
+        end_word();
+      word_.clear();  // the number of a file descriptor
+      open_ = false;
+      redirection();
+    } else if (c == '$' && peek() == '(') {
+      for (int depth = 0; at_ < text_.size(); ++at_) {
+        depth += text_[at_] == '(' ? 1 : text_[at_] == ')' ? -1 : 0;
+        add(text_[at_]);
+        if (depth == 0 && text_[at_] == ')') break;
+      }
+    } else if (c == '$') {
+      std::string value;
+      if (!variable(value)) {
+        add(c);
+        return;
+      }
+      for (const char d : value) {
+        if (is_space(d))
+          end_word();
+        else
+          add(d);
+      }
+    } else if (c == '(' && !open_ && command_.words.empty()) {  // a subshell
+    } else {
+      add(c);
+    }
+  }
+
+  void quoted(char quote) {
+    open_ = true;
+    for (++at_; at_ < text_.size() && text_[at_] != quote; ++at_) {
+      char c = text_[at_];
+      if (quote == '"' && c == '\\' && at_ + 1 < text_.size()) {
+        const char next = text_[at_ + 1];
+        if (next == '"' || next == '\\' || next == '$' || next == '`') {
+          c = next;
+          ++at_;
+        } else if (next == '\n') {
+          ++at_;
+          continue;
+        }
+      } else if (quote == '"' && c == '$') {
+        std::string value;
+        if (variable(value)) {
+          for (const char d : value) add(d);
+          continue;
+        }
+      }
+      add(c);
+    }
+    if (at_ >= text_.size()) throw UsageError(std::string("a quote is not closed: ") + quote);
+  }
+
+  // $NAME, ${NAME} or ${NAME:-default} at at_, if its value is known: moves to its last character.
+  bool variable(std::string& value) {
+    size_t begin = at_ + 1;
+    const bool braces = begin < text_.size() && text_[begin] == '{';
+    if (braces) ++begin;
+    size_t end = begin;
+    while (end < text_.size() && is_name_part(text_[end])) ++end;
+    if (end == begin || !is_name_start(text_[begin])) return false;
+    const auto known = variables_.find(std::string(text_.substr(begin, end - begin)));
+    if (known != variables_.end()) value = known->second;
+    if (!braces) {
+      if (known == variables_.end()) return false;
+      at_ = end - 1;
+      return true;
+    }
+    const size_t close = text_.find('}', end);
+    if (close == std::string_view::npos) return false;
+    std::string_view rest = text_.substr(end, close - end);
+    if (!rest.empty()) {
+      if (rest[0] == ':') rest.remove_prefix(1);
+      if (rest.empty() || rest[0] != '-' || rest.find('$') != std::string_view::npos) return false;
+      if (known == variables_.end() || known->second.empty()) value = std::string(rest.substr(1));
+    } else if (known == variables_.end()) {
+      return false;
+    }
+    at_ = close;
+    return true;
+  }
+
+  // After a < or > at at_: the operator's other characters; its target is the next word.
+  void redirection() {
+    while (peek() == '>' || peek() == '<' || peek() == '|') ++at_;
+    if (peek() == '&') {
+      ++at_;
+      while (std::isdigit(static_cast<unsigned char>(peek())) || peek() == '-') ++at_;
+      return;
+    }
+    skip_next_ = true;
+  }
+
+  void end_word() {
+    if (open_ && !skip_next_) command_.words.push_back(std::move(word_));
+    if (open_) skip_next_ = false;
+    word_.clear();
+    open_ = false;
+  }
+
+  void end_command() {
+    end_word();
+    skip_next_ = false;
+    const auto& words = command_.words;
+    if (words.empty()) return;
+    const bool exports = words[0] == "export";
+    const bool assigns = std::all_of(words.begin() + (exports ? 1 : 0), words.end(), [&](const std::string& word) {
+      return is_assignment(word) || (exports && std::all_of(word.begin(), word.end(), is_name_part));
+    });
+    if (assigns) {
+      for (size_t i = exports ? 1 : 0; i < words.size(); ++i) {
+        const size_t equal = words[i].find('=');
+        const std::string name = words[i].substr(0, equal);
+        if (equal != std::string::npos) variables_[name] = words[i].substr(equal + 1);
+        const auto value = variables_.find(name);
+        if (exports && value != variables_.end()) exported_[name] = value->second;
+      }
+    }
+    for (const auto& [name, value] : exported_) command_.exported.push_back(name + "=" + value);
+    commands_.push_back(std::move(command_));
+    command_ = {};
+  }
+
+  std::string_view text_;
+  size_t at_ = 0, produced_ = 0;
+  std::string word_;
+  bool open_ = false;       // a word has begun, possibly an empty quoted one
+  bool skip_next_ = false;  // the next word is a redirection's file
+  SimpleCommand command_;
+  std::vector<SimpleCommand> commands_;
+  std::map<std::string, std::string> variables_, exported_;
+};
 
 bool matches(std::string_view pattern, std::string_view word) {
   const size_t slash = word.rfind('/');
@@ -26,96 +209,145 @@ bool matches(std::string_view pattern, std::string_view word) {
     pattern.remove_suffix(1);
     if (word.substr(0, pattern.size()) != pattern) return false;
     word.remove_prefix(pattern.size());
+    if (!word.empty() && word.back() == 't') word.remove_suffix(1);  // python3.13t, without the lock
     return std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c) || c == '.'; });
   }
   return pattern == word;
 }
 
-bool is_number(std::string_view word) {
-  if (!word.empty() && word.front() == '-') word.remove_prefix(1);
-  return !word.empty() &&
-         std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c) || c == '.'; });
+// The module that a Python started at words[at] runs with -m, behind its other options ("-u -X dev -m", "-um"); moves
+// `at` past it. Empty if it runs something else.
+std::string python_module(const std::vector<std::string>& words, size_t& at) {
+  for (++at; at < words.size(); ++at) {
+    const std::string& word = words[at];
+    if (word == "--check-hash-based-pycs") {
+      ++at;
+      continue;
+    }
+    if (word.size() < 2 || word[0] != '-') return {};
+    for (size_t i = 1; i < word.size(); ++i) {
+      if (word[i] == 'm') {
+        if (i + 1 == word.size() && ++at >= words.size()) return {};
+        return i + 1 < word.size() ? word.substr(i + 1) : words[at];
+      }
+      if (word[i] == 'X' || word[i] == 'W') {  // takes the rest of the word, or the next one
+        if (i + 1 == word.size()) ++at;
+        break;
+      }
+      if (std::string_view("bBdEiIOPqRsSuvx").find(word[i]) == std::string_view::npos) return {};
+    }
+  }
+  return {};
 }
 
-bool looks_like_option(std::string_view word) { return word.size() > 1 && word.front() == '-' && !is_number(word); }
+// The index past the launcher's words if it stands at words[at], else 0.
+size_t match_launcher(const Launcher& launcher, const std::vector<std::string>& words, size_t at) {
+  const auto& pattern = launcher.words;
+  size_t from = 0;
+  if (pattern.size() >= 3 && pattern[0] == "python*" && pattern[1] == "-m") {
+    std::string module;
+    if (matches(pattern[0], words[at])) {
+      module = python_module(words, at);
+    } else if (matches("uv", words[at]) && at + 3 < words.size() && words[at + 1] == "run" &&
+               (words[at + 2] == "-m" || words[at + 2] == "--module")) {
+      at += 3;
+      module = words[at];
+    }
+    if (module != pattern[2]) return 0;
+    ++at;
+    from = 3;
+  }
+  if (at + pattern.size() - from > words.size()) return 0;
+  for (size_t i = from; i < pattern.size(); ++i, ++at)
+    if (!matches(pattern[i], words[at])) return 0;
+  return at;
+}
+
+std::vector<std::string> find_launch_in(const std::vector<std::string>& words, const std::vector<Launcher>& launchers,
+                                        size_t& count, int nesting) {
+  std::vector<SimpleCommand> commands;
+  if (words.size() == 1)
+    commands = split_commands(words[0]);
+  else
+    commands.push_back({words, {}});
+  std::vector<std::string> found;
+  for (const SimpleCommand& command : commands) {
+    ParsedCommand parsed;
+    if (find_launcher(command.words, launchers, parsed) < 0) continue;
+    if (count++ > 0) continue;
+    found = command.exported;
+    found.insert(found.end(), command.words.begin(), command.words.end());
+  }
+  if (count > 0 || nesting >= kMaxNesting) return found;
+  for (const SimpleCommand& command : commands) {
+    std::vector<std::string> front = command.exported;
+    for (const std::string& word : command.words) {
+      if (is_assignment(word)) {
+        front.push_back(word);
+        continue;
+      }
+      if (command.words.size() < 2 || std::none_of(word.begin(), word.end(), is_space)) continue;
+      std::vector<std::string> inner;
+      try {
+        inner = find_launch_in({word}, launchers, count, nesting + 1);
+      } catch (const UsageError&) {  // a text, but no shell text
+      }
+      if (inner.empty()) continue;
+      front.insert(front.end(), inner.begin(), inner.end());
+      return front;
+    }
+  }
+  return {};
+}
 
 }  // namespace
 
+std::string OptionUse::value() const {
+  std::string out;
+  for (size_t i = 0; i < values.size(); ++i) out += (i ? " " : "") + values[i];
+  return out;
+}
+
+std::vector<SimpleCommand> split_commands(std::string_view text) { return Splitter(text).run(); }
+
 std::vector<std::string> split_words(std::string_view text) {
-  if (text.size() > kMaxCommandBytes) throw UsageError("the command is longer than 1 MiB");
   std::vector<std::string> words;
-  std::string word;
-  bool open = false;  // a word has begun, possibly an empty quoted one
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '\\') {
-      if (i + 1 >= text.size()) break;
-      ++i;
-      if (text[i] == '\r' && i + 1 < text.size() && text[i + 1] == '\n') ++i;
-      if (text[i] == '\n') continue;
-      word += text[i];
-      open = true;
-    } else if (c == '\'' || c == '"') {
-      open = true;
-      size_t j = i + 1;
-      for (; j < text.size() && text[j] != c; ++j) {
-        if (c == '"' && text[j] == '\\' && j + 1 < text.size()) {
-          const char next = text[j + 1];
-          if (next == '"' || next == '\\' || next == '$' || next == '`')
-            ++j;
-          else if (next == '\n') {
-            ++j;
-            continue;
-          }
-        }
-        word += text[j];
-      }
-      if (j >= text.size()) throw UsageError(std::string("a quote is not closed: ") + c);
-      i = j;
-    } else if (std::isspace(static_cast<unsigned char>(c))) {
-      if (open) words.push_back(std::move(word));
-      word.clear();
-      open = false;
-    } else if (c == '#' && !open) {
-      while (i < text.size() && text[i] != '\n') ++i;
-    } else {
-      word += c;
-      open = true;
-    }
-  }
-  if (open) words.push_back(std::move(word));
+  for (SimpleCommand& command : split_commands(text))
+    words.insert(words.end(), std::make_move_iterator(command.words.begin()),
+                 std::make_move_iterator(command.words.end()));
   return words;
 }
 
 std::string join_words(const std::vector<std::string>& words) {
-  std::string out;
-  for (const std::string& word : words) {
-    if (!out.empty()) out += ' ';
+  const auto quote = [](std::string_view word) {
     const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
       return std::isalnum(c) || std::string_view("-_=./:,@%+").find(static_cast<char>(c)) != std::string_view::npos;
     });
-    if (plain) {
-      out += word;
-      continue;
-    }
-    out += '\'';
+    if (plain) return std::string(word);
+    std::string out = "'";
     for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    out += '\'';
+    return out + "'";
+  };
+  std::string out;
+  for (const std::string& word : words) {
+    if (!out.empty()) out += ' ';
+    // a quoted name would be no assignment any more
+    const size_t value = is_assignment(word) ? word.find('=') + 1 : 0;
+    out += word.substr(0, value);
+    if (value == 0 || value < word.size()) out += quote(std::string_view(word).substr(value));
   }
   return out;
 }
 
-int find_launcher(const std::vector<std::string>& words, const std::vector<std::vector<std::string>>& launchers,
+int find_launcher(const std::vector<std::string>& words, const std::vector<Launcher>& launchers,
                   ParsedCommand& command) {
   for (size_t at = 0; at < words.size(); ++at) {
     for (size_t l = 0; l < launchers.size(); ++l) {
-      const auto& launcher = launchers[l];
-      if (at + launcher.size() > words.size()) continue;
-      bool same = true;
-      for (size_t i = 0; i < launcher.size() && same; ++i) same = matches(launcher[i], words[at + i]);
-      if (!same) continue;
+      const size_t end = match_launcher(launchers[l], words, at);
+      if (end == 0) continue;
       command.words = words;
-      command.options_begin = at + launcher.size();
+      command.launcher = l;
+      command.options_begin = end;
       command.environment.clear();
       for (size_t i = 0; i < at; ++i) {
         if (!is_assignment(words[i])) continue;
@@ -128,96 +360,12 @@ int find_launcher(const std::vector<std::string>& words, const std::vector<std::
   return -1;
 }
 
-OptionIndex index_options(const std::vector<OptionSpec>& specs,
-                          const std::vector<std::vector<std::string>>& other_flags) {
-  OptionIndex index;
-  for (size_t s = 0; s < specs.size(); ++s)
-    for (const std::string& name : specs[s].flags)
-      index[name] = {static_cast<int>(s),
-                     specs[s].kind != OptionSpec::Kind::kFlag && specs[s].kind != OptionSpec::Kind::kNegated};
-  for (const auto& other : other_flags)
-    for (size_t i = 1; i < other.size(); ++i) index.try_emplace(other[i], -2, other[0] != "0");
-  return index;
-}
-
-void parse_options(const std::vector<OptionSpec>& specs, const OptionIndex& index, ParsedCommand& command) {
-  struct Known {
-    int spec;
-    bool takes_value;
-  };
-  // The launchers' parsers take an unambiguous beginning of a long option for the option.
-  const auto find = [&](const std::string& flag, std::string& canonical) -> Known {
-    canonical = flag;
-    if (const auto exact = index.find(flag); exact != index.end()) return {exact->second.first, exact->second.second};
-    if (flag.size() <= 3 || flag.compare(0, 2, "--") != 0) return {-1, true};
-    const OptionIndex::value_type* only = nullptr;
-    for (const auto& entry : index) {
-      if (entry.first.compare(0, flag.size(), flag) != 0) continue;
-      if (only) return {-1, true};
-      only = &entry;
-    }
-    if (!only) return {-1, true};
-    canonical = only->first;
-    return {only->second.first, only->second.second};
-  };
-
-  command.uses.clear();
-  command.positional.clear();
-  const auto& words = command.words;
-  size_t i = command.options_begin;
-  while (i < words.size()) {
-    const std::string& word = words[i];
-    // a pasted line may go on with a redirection or another command
-    if (word == ">" || word == "2>" || word == ">>" || word == "|" || word == "&" || word == "&&" || word == "2>&1" ||
-        word == ";")
-      break;
-    if (!looks_like_option(word)) {
-      command.positional.push_back(word);
-      ++i;
-      continue;
-    }
-    OptionUse use;
-    use.first = i;
-    const size_t equal = word.find('=');
-    std::string flag = word.substr(0, equal);
-    if (equal != std::string::npos) {
-      use.value = word.substr(equal + 1);
-      use.has_value = true;
-    }
-    // _ in an option is taken for -, as vLLM's launcher does
-    std::string dashed = flag;
-    std::replace(dashed.begin() + std::min<size_t>(2, dashed.size()), dashed.end(), '_', '-');
-    std::string canonical;
-    Known known = find(flag, canonical);
-    if (known.spec == -1 && dashed != flag) {
-      const Known again = find(dashed, canonical);
-      if (again.spec != -1) known = again;
-    }
-    if (const size_t dot = flag.find('.'); known.spec == -1 && dot != std::string::npos && dot + 1 < flag.size()) {
-      std::string base = flag.substr(0, dot);
-      std::replace(base.begin() + std::min<size_t>(2, base.size()), base.end(), '_', '-');
-      const Known holder = find(base, canonical);
-      if (holder.spec >= 0 && specs[static_cast<size_t>(holder.spec)].kind == OptionSpec::Kind::kJson) {
-        known = holder;
-        use.subkey = flag.substr(dot + 1);
-      }
-    }
-    use.flag = canonical;
-    use.spec = known.spec;
-    ++i;
-    if (!use.has_value && known.takes_value) {
-      const bool many = known.spec < 0 || specs[static_cast<size_t>(known.spec)].kind == OptionSpec::Kind::kList;
-      while (i < words.size() && !looks_like_option(words[i]) && words[i] != "|" && words[i] != "&" &&
-             words[i] != "&&" && words[i] != ">" && words[i] != ";") {
-        if (use.has_value) use.value += ' ';
-        use.value += words[i++];
-        use.has_value = true;
-        if (!many) break;
-      }
-    }
-    use.last = i;
-    command.uses.push_back(std::move(use));
-  }
+std::vector<std::string> find_launch(const std::vector<std::string>& words, const std::vector<Launcher>& launchers,
+                                     size_t* count) {
+  size_t found = 0;
+  std::vector<std::string> launch = find_launch_in(words, launchers, found, 0);
+  if (count) *count = found;
+  return launch;
 }
 
 size_t edit_distance(std::string_view a, std::string_view b) {

@@ -1,13 +1,43 @@
 #include "doctor.h"
 
 #include <algorithm>
+#include <cctype>
 
 namespace kda::doctor {
 
-std::vector<std::string> command_words(const std::vector<std::string>& words) {
-  if (words.size() == 1) return split_words(words[0]);
-  return words;
+namespace {
+
+// "0.5.23", "0.33.0rc1", "0.5.23.post1", "13.0": digits and dots, then perhaps letters and more.
+bool is_version(const std::string& text) {
+  size_t at = 0, parts = 0;
+  while (at < text.size() && std::isdigit(static_cast<unsigned char>(text[at]))) {
+    size_t digits = 0;
+    for (; at < text.size() && std::isdigit(static_cast<unsigned char>(text[at])); ++at) ++digits;
+    if (digits > 8) return false;
+    ++parts;
+    if (at + 1 < text.size() && text[at] == '.' && std::isdigit(static_cast<unsigned char>(text[at + 1]))) ++at;
+  }
+  const std::string rest = text.substr(at);
+  const auto begins = [&](const char* name) { return rest.rfind(name, 0) == 0; };
+  return parts > 0 && text.size() < 40 &&
+         (rest.empty() || begins("a") || begins("b") || begins("rc") || begins(".post") || begins("post") ||
+          begins(".dev") || begins("dev") || begins("+"));
 }
+
+// flash-kda and flash_kda are one package.
+std::string package_name(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+std::string plain_version(const std::string& text, const std::string& option, const std::string& example) {
+  const std::string version = text.size() > 1 && text[0] == 'v' ? text.substr(1) : text;
+  if (!version.empty() && !is_version(version))
+    throw UsageError(option + ": expected a version such as " + example + ", found '" + text + "'");
+  return version;
+}
+
+}  // namespace
 
 Doctor::Doctor(Resources resources) : resources_(std::move(resources)) {
   for (const std::string& name : resources_.list("engines/"))
@@ -25,26 +55,36 @@ Doctor::Doctor(Resources resources) : resources_(std::move(resources)) {
 Engine Doctor::engine_for(const std::vector<std::string>& words, const std::string& version) const {
   std::string known;
   for (const auto& [file, description] : descriptions_) {
-    const auto launchers = description.at("launchers").get<std::vector<std::vector<std::string>>>();
-    ParsedCommand command;
-    if (find_launcher(words, launchers, command) >= 0) return load_engine(description, version, file);
-    for (const auto& launcher : launchers) known += (known.empty() ? "" : ", ") + join_words(launcher);
+    const std::vector<Launcher> launchers = read_launchers(description, file);
+    if (!find_launch(words, launchers).empty()) {
+      const std::string newest = description.at("described").back().get<std::string>();
+      return load_engine(description, plain_version(version, "--engine-version", newest), file);
+    }
+    for (const Launcher& launcher : launchers) {
+      known += known.empty() ? "" : ", ";
+      for (size_t i = 0; i < launcher.words.size(); ++i)
+        known += (i ? " " : "") + (launcher.words[i] == "python*" ? std::string("python") : launcher.words[i]);
+    }
   }
   throw UsageError("no launch command found; known launchers: " + known);
 }
 
 Report Doctor::diagnose(const Question& question) const {
-  const auto words = command_words(question.words);
-  if (words.empty()) throw UsageError("the launch command is missing: kda doctor [options] -- COMMAND...");
-  return diagnose(question, engine_for(words, question.engine_version));
+  bool empty = true;
+  for (const std::string& word : question.words)
+    empty = empty && word.find_first_not_of(" \t\r\n") == std::string::npos;
+  if (empty) throw UsageError("the launch command is missing: kda doctor [options] -- COMMAND...");
+  return diagnose(question, engine_for(question.words, question.engine_version));
 }
 
 Report Doctor::diagnose(const Question& question, const Engine& engine) const {
-  const auto words = command_words(question.words);
+  size_t launches = 0;
   ParsedCommand command;
-  if (find_launcher(words, engine.launchers, command) < 0)
+  if (!parse_command(engine, find_launch(question.words, engine.launchers, &launches), command))
     throw UsageError("the command does not start " + engine.title);
-  parse_options(engine.options, engine.option_index, command);
+  const std::string cuda = plain_version(question.cuda_version, "--cuda-version", "12.9");
+  check_packages(question.installed, "--installed");
+  check_packages(question.missing, "--missing");
 
   std::string label;
   const Json config = find_model(question, engine, command, label);
@@ -55,18 +95,48 @@ Report Doctor::diagnose(const Question& question, const Engine& engine) const {
   scope.set("config", nullptr);  // long; all facts are out of it
   scope.set("gpu", gpu.facts);
   scope.set("gpu.name", gpu.name);
-  if (!question.cuda_version.empty()) scope.set("gpu.cuda_version", question.cuda_version);
-  for (const std::string& name : question.installed) scope.set("installed." + name, true);
-  for (const std::string& name : question.missing) scope.set("installed." + name, false);
+  if (!cuda.empty()) scope.set("gpu.cuda_version", cuda);
+  for (const std::string& name : question.installed) scope.set("installed." + package_name(name), true);
+  for (const std::string& name : question.missing) {
+    if (scope.get("installed." + package_name(name)) == Json(true))
+      throw UsageError(name + " is named in --installed and in --missing");
+    scope.set("installed." + package_name(name), false);
+  }
   scope.set("engine.version", engine.version);
+  scope.set("engine.title", engine.title);
 
   Report report = evaluate(engine, command, scope);
   report.engine["model"] = label;
   report.engine["architecture"] = architecture;
   report.engine["gpu"] = gpu.name;
+  if (launches > 1)
+    report.engine["notes"].push_back("the text holds " + std::to_string(launches) +
+                                     " launches; this is the first one: " + join_words(command.words));
   if (question.fixes && (report.verdict == "fails" || report.verdict == "degraded"))
     find_fixes(engine, command, scope, report);
   return report;
+}
+
+void Doctor::check_packages(const std::vector<std::string>& names, const char* option) const {
+  if (names.empty()) return;
+  static const std::string key = "installed.";
+  std::vector<std::string> known;
+  for (const auto& [file, description] : descriptions_) {
+    const std::string text = resources_.text(file);
+    for (size_t at = text.find(key); at != std::string::npos; at = text.find(key, at + 1)) {
+      size_t end = at + key.size();
+      while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_')) ++end;
+      known.push_back(text.substr(at + key.size(), end - at - key.size()));
+    }
+  }
+  std::sort(known.begin(), known.end());
+  known.erase(std::unique(known.begin(), known.end()), known.end());
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), package_name(name)) != known.end()) continue;
+    std::string all;
+    for (const std::string& item : known) all += (all.empty() ? "" : ", ") + item;
+    throw UsageError(std::string(option) + ": no answer depends on '" + name + "'; expected one of " + all);
+  }
 }
 
 void Doctor::add_model_facts(const Json& config, Scope& scope) const {
@@ -88,6 +158,13 @@ void Doctor::add_model_facts(const Json& config, Scope& scope) const {
         throw DataError("data/model_families.json: " + std::string(error.what()));
       }
     }
+  }
+  if (architecture.empty()) {
+    std::string known;
+    for (const Json& family : families_.at("families"))
+      known += (known.empty() ? "" : ", ") + family.at("architectures").at(0).get<std::string>();
+    throw UsageError("the model's config.json has no \"architectures\": expected a list that names one, such as " +
+                     known + "; is it the config.json of the model, and whole?");
   }
   if (scope.get("model.family").is_null())
     throw UsageError("the model's architecture \"" + architecture + "\" is not a KDA model that the doctor knows");
@@ -127,8 +204,8 @@ nlohmann::ordered_json to_json(const Report& report) {
     row["why"] = fix.why;
     fixes.push_back(std::move(row));
   }
-  for (const char* key :
-       {"name", "version", "described", "model", "architecture", "gpu", "unknown_options", "notes", "resolved"})
+  for (const char* key : {"name", "version", "described", "model", "architecture", "gpu", "unknown_options",
+                          "stray_words", "notes", "resolved"})
     if (report.engine.contains(key)) engine[key] = Ordered(report.engine[key]);
   Ordered out;
   out["verdict"] = report.verdict;

@@ -43,7 +43,7 @@ struct Gpu {
 
 // A launch command and what it is judged against.
 struct Question {
-  std::vector<std::string> words;      // the command, already split; one word that holds spaces is split
+  std::vector<std::string> words;      // the command, already split; a single word is a text and is split
   std::string gpu;                     // "h200", "sm_90", "cpu"; empty = detect
   std::string engine_version;          // empty = the newest described
   std::string model_config;            // path of a config.json; empty = from the command
@@ -63,9 +63,12 @@ class Doctor {
 
   // For tests and tools: the same with the engine's description given.
   Report diagnose(const Question& question, const Engine& engine) const;
-  // The engine whose launcher the words contain, at a version (empty = newest). Throws UsageError.
+  // The engine whose launcher the words (or the text in them) contain, at a version (empty = newest). Throws
+  // UsageError.
   Engine engine_for(const std::vector<std::string>& words, const std::string& version) const;
 
+  // Throws UsageError unless every name is a package that some description asks for.
+  void check_packages(const std::vector<std::string>& names, const char* option) const;
   Gpu find_gpu(const std::string& name) const;
   // A model's config.json: from a file or folder (`config_path`, if given), else from the model's folder or known name.
   Json find_config(const std::string& model, const std::string& config_path) const;
@@ -85,9 +88,6 @@ class Doctor {
   Json gpus_, families_, errors_;
   std::vector<Json> models_;
 };
-
-// Command-line words as a list: one single word with spaces is a whole pasted command and is split.
-std::vector<std::string> command_words(const std::vector<std::string>& words);
 
 nlohmann::ordered_json to_json(const Report& report);
 std::string to_table(const Report& report);

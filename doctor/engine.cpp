@@ -90,6 +90,43 @@ Consequence read_consequence(const Json& row, const std::string& where) {
   return c;
 }
 
+OtherOption read_other(const Json& row, const Reader& reader) {
+  using Type = OtherOption::Type;
+  static const std::pair<const char*, Arity> arities[] = {{"0", Arity::kNone},
+                                                          {"1", Arity::kOne},
+                                                          {"+", Arity::kOneOrMore},
+                                                          {"*", Arity::kAnyNumber},
+                                                          {"?", Arity::kOptional}};
+  static const std::pair<const char*, Type> types[] = {{"", Type::kText},        {":int", Type::kInt},
+                                                       {":float", Type::kFloat}, {":human", Type::kHuman},
+                                                       {":json", Type::kJson},   {":json_list", Type::kJsonList}};
+  OtherOption option;
+  option.flags = row.get<std::vector<std::string>>();
+  if (option.flags.size() < 2) reader.fail("a row of other_options is too short");
+  const std::string form = option.flags.front();
+  option.flags.erase(option.flags.begin());
+  const auto arity =
+      std::find_if(std::begin(arities), std::end(arities), [&](const auto& a) { return form.substr(0, 1) == a.first; });
+  const auto type = std::find_if(std::begin(types), std::end(types),
+                                 [&](const auto& t) { return !form.empty() && form.substr(1) == t.first; });
+  if (arity == std::end(arities) || type == std::end(types))
+    reader.fail("other_options: unknown form \"" + form + "\"");
+  option.arity = arity->second;
+  option.type = type->second;
+  return option;
+}
+
+std::map<std::string, std::string> read_texts(const Reader& reader, const char* key) {
+  std::map<std::string, std::string> out;
+  if (!reader.has(key)) return out;
+  if (!reader.at(key).is_object()) reader.fail(std::string("\"") + key + "\" is not an object");
+  for (const auto& [name, value] : reader.at(key).items()) {
+    if (!value.is_string()) reader.fail(std::string("\"") + key + "\" holds something that is not a text");
+    out[name] = value.get<std::string>();
+  }
+  return out;
+}
+
 OptionSpec read_option(const Json& row, const std::string& where) {
   Reader reader(row, where);
   OptionSpec option;
@@ -100,6 +137,7 @@ OptionSpec read_option(const Json& row, const std::string& where) {
   const bool flag = option.kind == OptionSpec::Kind::kFlag || option.kind == OptionSpec::Kind::kNegated;
   option.preset = row.value("default", flag ? Json(false) : Json());
   option.choices = reader.texts("choices");
+  option.removed = reader.flag("removed");
   return option;
 }
 
@@ -134,6 +172,34 @@ bool version_in(std::string_view version, std::string_view range) {
   return true;
 }
 
+std::vector<Launcher> read_launchers(const Json& description, const std::string& file) {
+  static const std::pair<const char*, ModelWord> words[] = {{"none", ModelWord::kNone},
+                                                            {"first", ModelWord::kFirst},
+                                                            {"any", ModelWord::kAny},
+                                                            {"any_unless_option", ModelWord::kAnyUnlessOption}};
+  std::vector<Launcher> launchers;
+  for (const Json& row : Reader(description, file).list("launchers")) {
+    Reader reader(row, file + ": launchers");
+    Launcher launcher{reader.texts("words"), ModelWord::kNone};
+    const std::string word = reader.text_or("model_word", "none");
+    const auto at = std::find_if(std::begin(words), std::end(words), [&](const auto& w) { return word == w.first; });
+    if (launcher.words.empty() || at == std::end(words)) reader.fail("words or model_word is not as it should be");
+    launcher.model_word = at->second;
+    launchers.push_back(std::move(launcher));
+  }
+  return launchers;
+}
+
+ParserRules Engine::rules(const ParsedCommand& command) const {
+  return {parser.underscores, parser.dotted_keys, launchers[command.launcher].model_word, model_field};
+}
+
+bool parse_command(const Engine& engine, const std::vector<std::string>& words, ParsedCommand& command) {
+  if (find_launcher(words, engine.launchers, command) < 0) return false;
+  parse_options(engine.options, engine.option_index, engine.rules(command), command);
+  return true;
+}
+
 Engine load_engine(const Json& description, const std::string& version, const std::string& file) {
   Reader reader(description, file);
   Engine engine;
@@ -143,7 +209,9 @@ Engine load_engine(const Json& description, const std::string& version, const st
   if (described.empty()) reader.fail("\"described\" is empty");
   engine.newest = described.back();
   engine.version = version.empty() ? engine.newest : version;
-  engine.described = std::find(described.begin(), described.end(), engine.version) != described.end();
+  engine.described = std::any_of(described.begin(), described.end(), [&](const std::string& known) {
+    return compare_versions(known, engine.version) == 0;
+  });
   // A version newer than all described is read with the newest description; its answers are then marked unknown.
   const std::string read_as = compare_versions(engine.version, engine.newest) > 0 ? engine.newest : engine.version;
   const auto applies = [&](const Json& row) {
@@ -151,22 +219,25 @@ Engine load_engine(const Json& description, const std::string& version, const st
            version_in(read_as, row["versions"].get<std::string>());
   };
   const auto ranged = [&](const Json& row) {
-    return row.contains("versions") && version_in(engine.version, row["versions"].get<std::string>());
+    // ">=" was written before the versions after the newest one existed: it says nothing about them
+    return row.contains("versions") && compare_versions(engine.version, engine.newest) <= 0 &&
+           version_in(engine.version, row["versions"].get<std::string>());
   };
 
-  for (const Json& launcher : reader.list("launchers"))
-    engine.launchers.push_back(launcher.get<std::vector<std::string>>());
+  engine.launchers = read_launchers(description, file);
   engine.model_field = reader.text("model_field");
-  engine.model_positional = reader.flag("model_positional");
-  engine.choice_code = reader.text("choice_code");
-  engine.choice_text = reader.text("choice_text");
-  engine.value_text = reader.text("value_text");
+  Reader parser(reader.at("parser"), file + ": parser");
+  engine.parser.codes = read_texts(parser, "codes");
+  engine.parser.texts = read_texts(parser, "texts");
+  engine.parser.none_texts = parser.texts("none_texts");
+  engine.parser.help = parser.texts("help");
+  engine.parser.underscores = parser.flag("underscores");
+  engine.parser.dotted_keys = parser.flag("dotted_keys");
+  engine.parser.complete = parser.flag("complete");
   for (const Json& row : reader.list("options"))
     if (applies(row)) engine.options.push_back(read_option(row, file + ": options"));
   for (const Json& row : reader.list("other_options")) {
-    auto names = row.get<std::vector<std::string>>();
-    if (names.size() < 2) reader.fail("a row of other_options is too short");
-    engine.other_options.push_back(std::move(names));
+    engine.other_options.push_back(read_other(row, reader));
   }
   engine.option_index = index_options(engine.options, engine.other_options);
   for (const Json& row : reader.list("environment")) {

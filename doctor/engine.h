@@ -78,11 +78,10 @@ struct Edit {
 struct Engine {
   std::string name, title, version, newest;
   bool described = true;  // the version is one of those described exactly
-  std::vector<std::vector<std::string>> launchers;
-  std::string model_field;        // option field that holds the model
-  bool model_positional = false;  // or the first word without an option
+  std::vector<Launcher> launchers;
+  std::string model_field;  // option field that holds the model
   std::vector<OptionSpec> options;
-  std::vector<std::vector<std::string>> other_options;  // [takes a value "0"/"1", names...]
+  std::vector<OtherOption> other_options;
   OptionIndex option_index;
   struct Variable {
     std::string name, field;
@@ -90,9 +89,17 @@ struct Engine {
     Json preset;
   };
   std::vector<Variable> environment;
-  std::string choice_code;  // error record for a value outside an option's choices
-  std::string choice_text;
-  std::string value_text;  // for a value of the wrong type
+  // What its argument parser does beside taking options.
+  struct Parser {
+    std::map<std::string, std::string> codes;  // kind of complaint -> error record
+    std::map<std::string, std::string> texts;  // type -> its text for a bad {value}, where it is not argparse's own
+    std::vector<std::string> none_texts;       // values of a JSON option that mean "not given"
+    std::vector<std::string> help;
+    bool underscores = false, dotted_keys = false;
+    bool complete = false;  // the description names every option of the version
+  } parser;
+  // How to read a command that was started by one of the launchers.
+  ParserRules rules(const ParsedCommand& command) const;
   std::vector<Step> steps;
   std::vector<Phase> phases;
   std::vector<Kernel> kernels;
@@ -102,6 +109,12 @@ struct Engine {
 
 // Loads and filters a description. `version` empty = the newest described. Throws DataError.
 Engine load_engine(const Json& description, const std::string& version, const std::string& file);
+
+// Finds the launcher in the words and attaches the others to options. False if the words do not start this engine.
+bool parse_command(const Engine& engine, const std::vector<std::string>& words, ParsedCommand& command);
+
+// Launchers of a description. Throws DataError.
+std::vector<Launcher> read_launchers(const Json& description, const std::string& file);
 
 // "<0.5.23", ">=0.5.10 <0.5.23", "0.5.23", "*"
 bool version_in(std::string_view version, std::string_view range);

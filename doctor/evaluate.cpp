@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "arguments.h"
 #include "doctor.h"
 
 namespace kda::doctor {
@@ -22,48 +23,6 @@ const Kernel* find_kernel(const Engine& engine, const std::string& phase, const 
     if (rest && (!any || kernel.name.size() > any->name.size())) any = &kernel;
   }
   return any;
-}
-
-// The value of an option as its type says; sets `complaint` if it cannot be.
-Json option_value(const OptionSpec& spec, const OptionUse& use, bool& good) {
-  using Kind = OptionSpec::Kind;
-  good = true;
-  if (spec.kind == Kind::kFlag) return true;
-  if (spec.kind == Kind::kNegated) return false;
-  if (!use.has_value) {
-    good = false;
-    return nullptr;
-  }
-  if (spec.kind == Kind::kInt || spec.kind == Kind::kFloat) {
-    size_t used = 0;
-    try {
-      if (spec.kind == Kind::kInt) {
-        const long long n = std::stoll(use.value, &used);
-        if (used == use.value.size()) return n;
-      } else {
-        const double x = std::stod(use.value, &used);
-        if (used == use.value.size()) return x;
-      }
-    } catch (const std::exception&) {  // not a number, or out of range
-    }
-    good = false;
-    return nullptr;
-  }
-  if (spec.kind == Kind::kJson) {
-    Json value = Json::parse(use.value, nullptr, false);
-    if (value.is_discarded()) {
-      good = false;
-      return nullptr;
-    }
-    return value;
-  }
-  return use.value;
-}
-
-std::string quoted_list(const std::vector<std::string>& items) {
-  std::string out;
-  for (const std::string& item : items) out += (out.empty() ? "'" : ", '") + item + "'";
-  return out;
 }
 
 struct Evaluation {
@@ -96,12 +55,17 @@ struct Evaluation {
     report.message = message_of(c);
     report.reason = fill(c.reason, scope);
     report.deciding = {fact};
+    apply(std::move(report), sure);
+  }
+
+  void apply(PhaseReport report, bool sure) {
+    const PhaseReport c = report;  // as described, before any doubt
     if (!sure) doubt(report);
     // Errors that stop the launch concern the whole launch too: its row shows the first of them.
     PhaseReport* launch = row("launch");
     const bool stops = c.outcome == "refused" && (c.when == "launch" || c.phase == "launch");
     if (stops) {
-      if (launch->outcome == "refused") {
+      if (launch->outcome == "refused" || (launch->outcome == "unknown" && report.outcome == "unknown")) {
         later.push_back(report.message);
       } else {
         PhaseReport first = report;
@@ -121,8 +85,10 @@ struct Evaluation {
 
   // An answer for a version that is not described exactly is only a guess unless its row names the version.
   void doubt(PhaseReport& report) const {
-    report.reason = "version " + engine.version + " is not described exactly; as described for " + engine.newest +
-                    ": " + report.outcome + (report.reason.empty() ? "" : ", " + report.reason) +
+    const bool newer = compare_versions(engine.version, engine.newest) > 0;
+    report.reason = "version " + engine.version + " is not described" + (newer ? "" : " exactly") +
+                    "; as described for " + engine.newest + ": " + report.outcome +
+                    (report.reason.empty() ? "" : ", " + report.reason) +
                     ". To settle it: launch once, or describe the version (docs/doctor.md)";
     report.outcome = "unknown";
   }
@@ -212,8 +178,6 @@ Report Doctor::evaluate(const Engine& engine, const ParsedCommand& command, cons
     report.outcome = "runs";
     e.phases.push_back(report);
   }
-  std::vector<std::string> unknown;
-
   for (const OptionSpec& spec : engine.options)
     if (spec.kind != OptionSpec::Kind::kNegated || e.scope.get("opt." + spec.field).is_null())
       e.scope.set("opt." + spec.field, spec.kind == OptionSpec::Kind::kNegated ? Json(true) : spec.preset);
@@ -231,64 +195,22 @@ Report Doctor::evaluate(const Engine& engine, const ParsedCommand& command, cons
       e.scope.set("given_env." + variable.field, true);
     }
   }
-  for (const OptionUse& use : command.uses) {
-    if (use.spec == -2) continue;
-    if (use.spec < 0) {
-      std::vector<std::string> names;
-      for (const OptionSpec& spec : engine.options) names.insert(names.end(), spec.flags.begin(), spec.flags.end());
-      for (const auto& other : engine.other_options) names.insert(names.end(), other.begin() + 1, other.end());
-      const std::string near = nearest(use.flag, names);
-      unknown.push_back(use.flag + (near.empty() ? "" : " (did you mean " + near + "?)"));
-      e.scope.set("has_unknown_options", true);
-      continue;
-    }
-    const OptionSpec& spec = engine.options[static_cast<size_t>(use.spec)];
-    bool good = false;
-    Json value = use.subkey.empty() ? option_value(spec, use, good) : Json();
-    good = good || (!use.subkey.empty() && use.has_value);
-    e.scope.set("arg.flag", spec.flags.front());
-    e.scope.set(
-        "arg.flags", join_words(spec.flags).find(' ') == std::string::npos ? spec.flags.front() : [&] {
-          std::string all;
-          for (const std::string& flag : spec.flags) all += (all.empty() ? "" : "/") + flag;
-          return all;
-        }());
-    e.scope.set("arg.value", use.value);
-    e.scope.set("arg.choices", quoted_list(spec.choices));
-    if (!good) {
-      Consequence c;
-      c.phase = "launch";
-      c.outcome = "refused";
-      c.when = "launch";
-      c.message = engine.value_text;
-      c.reason = use.has_value ? "the option takes another kind of value" : "the option needs a value";
-      e.apply(c, "option." + spec.field, engine.described);
-      continue;
-    }
-    if (!spec.choices.empty() && value.is_string() &&
-        std::find(spec.choices.begin(), spec.choices.end(), value.get<std::string>()) == spec.choices.end()) {
-      Consequence c;
-      c.phase = "launch";
-      c.outcome = "refused";
-      c.when = "launch";
-      c.code = engine.choice_code;
-      c.message = engine.choice_text;
-      const std::string near = nearest(value.get<std::string>(), spec.choices);
-      c.reason = "\"" + value.get<std::string>() + "\" is not one of the values of " + spec.flags.front() +
-                 (near.empty() ? "" : ": did you mean " + near + "?");
-      e.apply(c, "option." + spec.field, engine.described);
-      e.scope.set("bad_choice", true);
-      continue;
-    }
-    std::string name = "opt." + spec.field;
-    if (!use.subkey.empty()) {  // --config.key VALUE: one key of a JSON option
-      Json whole = e.scope.get(name).is_object() ? e.scope.get(name) : Json::object();
-      Json part = Json::parse(use.value, nullptr, false);
-      whole[use.subkey] = part.is_discarded() ? Json(use.value) : part;
-      value = whole;
-    }
-    e.scope.set(name, value);
-    e.scope.set("given." + spec.field, true);
+  const Arguments arguments = read_arguments(engine, command);
+  for (const auto& [field, value] : arguments.values) {
+    e.scope.set("opt." + field, value);
+    e.scope.set("given." + field, true);
+  }
+  if (!arguments.unknown.empty()) e.scope.set("has_unknown_options", true);
+  for (const ArgumentError& error : arguments.errors) {
+    PhaseReport report;
+    report.phase = "launch";
+    report.outcome = "refused";
+    report.when = "launch";
+    report.code = error.code;
+    report.message = error.message;
+    report.reason = error.reason;
+    report.deciding = {"argument." + error.field};
+    e.apply(report, engine.described);
   }
 
   for (const Step& step : engine.steps) {
@@ -316,8 +238,22 @@ Report Doctor::evaluate(const Engine& engine, const ParsedCommand& command, cons
     PhaseReport* report = e.row(phase);
     if (report && report->outcome != "unused") report->reason += (report->reason.empty() ? "" : "; ") + text;
   }
-  PhaseReport* launch = e.row("launch");
-  if (launch && launch->outcome == "runs" && launch->reason.empty()) launch->reason = "the arguments are accepted";
+  PhaseReport& launch = *e.row("launch");
+  if (launch.outcome == "runs") {
+    launch.reason = "the arguments are accepted" + (launch.reason.empty() ? "" : "; " + launch.reason);
+    if (!engine.described) e.doubt(launch);
+  }
+  if (launch.outcome == "refused") {
+    for (PhaseReport& phase : e.phases) {
+      if (phase.phase == "launch" || phase.outcome == "refused" || phase.outcome == "wrong" ||
+          phase.outcome == "unused")
+        continue;
+      phase.reason = "the server does not start; behind that, " + phase.outcome +
+                     (phase.reason.empty() ? "" : ": " + phase.reason);
+      phase.outcome = "unused";
+      phase.when = phase.code = phase.message = "";
+    }
+  }
 
   Report report;
   report.phases = std::move(e.phases);
@@ -329,7 +265,8 @@ Report Doctor::evaluate(const Engine& engine, const ParsedCommand& command, cons
   }
   report.verdict = fails ? "fails" : degraded ? "degraded" : is_unknown ? "unknown" : "runs";
   report.engine = {{"name", engine.name}, {"version", engine.version}, {"described", engine.described}};
-  report.engine["unknown_options"] = unknown;
+  report.engine["unknown_options"] = arguments.unknown;
+  report.engine["stray_words"] = arguments.strays;
   Json notes = Json::array();
   for (const auto& [phase, text] : e.notes)
     if (phase.empty()) notes.push_back(text);

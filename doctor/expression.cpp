@@ -112,7 +112,7 @@ std::string to_text(const Json& value) {
   if (value.is_number_float() && value.get<double>() == std::floor(value.get<double>()) &&
       std::abs(value.get<double>()) < 1e15)
     return std::to_string(static_cast<long long>(value.get<double>()));
-  return value.dump();
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string fill(std::string_view text, const Scope& scope) {
@@ -132,7 +132,9 @@ std::string fill(std::string_view text, const Scope& scope) {
     if (!is_name) {
       out += text.substr(open, close - open + 1);
     } else if (!scope.has(name)) {
-      out += "...";
+      out += '<';
+      for (const char c : name) out += c == '_' ? ' ' : c;
+      out += '>';
     } else {
       const Json& value = scope.get(name);
       out += repr && value.is_string() ? "'" + value.get<std::string>() + "'" : to_text(value);

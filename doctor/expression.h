@@ -66,7 +66,7 @@ bool is_true(const Json& value);
 // "0.5.23" against "0.5.3": -1, 0, 1 by numeric parts; text after the numbers ("rc1", ".post1") is compared last.
 int compare_versions(std::string_view a, std::string_view b);
 // Replaces {name} and {name!r} (quoted as Python's repr does) in a text by the values of the scope; names that were
-// never set become "...": engines put things there that nobody knows before launch.
+// never set become "<name>": engines put things there that nobody knows before launch.
 std::string fill(std::string_view text, const Scope& scope);
 // A value as it appears in messages: text bare, null as None, lists as [a, b].
 std::string to_text(const Json& value);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "arguments.h"
 #include "doctor.h"
 
 namespace kda::doctor {
@@ -20,6 +21,7 @@ struct Change {
   std::vector<std::pair<std::string, std::string>> environment;
   std::string why;
   double cost = 1;
+  bool drop_strays = false;  // take the words out that belong to no option
 };
 
 // Applies a change to the words; returns the texts of what changed, empty if nothing did.
@@ -27,8 +29,7 @@ std::vector<std::string> apply(const Engine& engine, const Change& change, std::
   std::vector<std::string> changes;
   const auto parse = [&] {
     ParsedCommand command;
-    find_launcher(words, engine.launchers, command);
-    parse_options(engine.options, engine.option_index, command);
+    parse_command(engine, words, command);
     return command;
   };
   const auto same = [&](const OptionUse& use, const std::string& flag) {
@@ -41,12 +42,19 @@ std::vector<std::string> apply(const Engine& engine, const Change& change, std::
     words.erase(words.begin() + static_cast<std::ptrdiff_t>(use.first),
                 words.begin() + static_cast<std::ptrdiff_t>(use.last));
   };
+  if (change.drop_strays) {
+    const ParsedCommand command = parse();
+    for (auto at = command.strays.rbegin(); at != command.strays.rend(); ++at) {
+      changes.insert(changes.begin(), "- " + words[*at]);
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(*at));
+    }
+  }
   for (const std::string& flag : change.unset) {
     for (bool again = true; again;) {
       again = false;
       for (const OptionUse& use : parse().uses) {
         if (!same(use, flag)) continue;
-        changes.push_back("- " + flag + (use.has_value ? " " + use.value : ""));
+        changes.push_back("- " + flag + (use.has_value() ? " " + use.value() : ""));
         erase(use);
         again = true;
         break;
@@ -61,8 +69,8 @@ std::vector<std::string> apply(const Engine& engine, const Change& change, std::
       if (!same(*use, flag)) continue;
       if (!found) {
         found = true;
-        before = use->value;
-        equal = use->value == value;
+        before = use->value();
+        equal = use->value() == value;
         if (equal) continue;
         const size_t first = use->first;
         erase(*use);
@@ -75,16 +83,13 @@ std::vector<std::string> apply(const Engine& engine, const Change& change, std::
     }
     if (equal) continue;
     if (!found) {
-      // before a redirection or pipe, if the pasted line has one
-      size_t end = command.options_begin;
-      if (!command.uses.empty()) end = command.uses.back().last;
-      end = std::max(end, std::min(words.size(), command.options_begin + command.positional.size()));
+      const size_t end = command.options_end;
       std::vector<std::string> added = {flag};
       if (!value.empty()) added.push_back(value);
       words.insert(words.begin() + static_cast<std::ptrdiff_t>(end), added.begin(), added.end());
       changes.push_back("+ " + join_words(added));
     } else {
-      changes.push_back("~ " + flag + " " + before + " -> " + value);
+      changes.push_back("~ " + flag + " " + before + " -> " + (value.empty() ? flag : value));
     }
   }
   for (const auto& [name, value] : change.environment) {
@@ -98,23 +103,36 @@ std::vector<std::string> apply(const Engine& engine, const Change& change, std::
   return changes;
 }
 
+Arity arity_of(const Engine& engine, const OptionUse& use) {
+  const auto name = engine.option_index.exact.find(use.flag);
+  return name == engine.option_index.exact.end() ? Arity::kOne : engine.option_index.names[name->second].arity;
+}
+
 }  // namespace
 
 void Doctor::find_fixes(const Engine& engine, const ParsedCommand& command, const Scope& base, Report& report) const {
   Scope scope;
   for (const auto& [name, value] : report.scope.items()) scope.set(name, value);
   std::vector<Change> edits;
-  for (const OptionUse& use : command.uses) {  // a slip in a value: the nearest choice
-    if (use.spec < 0) continue;
-    const OptionSpec& spec = engine.options[static_cast<size_t>(use.spec)];
-    if (spec.choices.empty() || !use.has_value ||
-        std::find(spec.choices.begin(), spec.choices.end(), use.value) != spec.choices.end())
+  // What the parser refuses: the nearest choice for a slip, a switch alone, words that belong to nothing left out.
+  const Arguments arguments = read_arguments(engine, command);
+  if (!arguments.strays.empty()) edits.push_back({{}, {}, {}, "the parser expects no words there", 0.6, true});
+  for (const OptionUse& use : command.uses) {
+    if (!use.known()) continue;
+    const bool described = use.spec >= 0;
+    const std::string field = described ? engine.options[static_cast<size_t>(use.spec)].field : use.flag;
+    if (std::none_of(arguments.errors.begin(), arguments.errors.end(),
+                     [&](const ArgumentError& error) { return error.field == field; }))
       continue;
-    const std::string near = nearest(use.value, spec.choices);
-    if (!near.empty())
-      edits.push_back(
-          {{{spec.flags.front(), near}}, {}, {}, "\"" + use.value + "\" looks like a slip of " + near, 0.5});
-    edits.push_back({{}, {spec.flags.front()}, {}, "leave the option to its default", 1.2});
+    if (described) {
+      const OptionSpec& spec = engine.options[static_cast<size_t>(use.spec)];
+      const std::string near = spec.choices.empty() ? "" : nearest(use.value(), spec.choices);
+      if (!near.empty())
+        edits.push_back({{{use.flag, near}}, {}, {}, "\"" + use.value() + "\" looks like a slip of " + near, 0.5});
+    }
+    if (use.joined && arity_of(engine, use) == Arity::kNone)
+      edits.push_back({{{use.flag, ""}}, {}, {}, "a switch takes no value", 0.5});
+    if (field != engine.model_field) edits.push_back({{}, {use.flag}, {}, "leave the option to its default", 1.2});
   }
   for (const Edit& edit : engine.edits)
     if (edits.size() < kMaxEdits && edit.when.truth(scope))
@@ -153,8 +171,7 @@ void Doctor::find_fixes(const Engine& engine, const ParsedCommand& command, cons
         candidate.fix.why += (candidate.fix.why.empty() ? "" : "; ") + fill(edits[index].why, scope);
         candidate.cost += 10 + edits[index].cost;
         ParsedCommand changed;
-        if (find_launcher(candidate.fix.command, engine.launchers, changed) < 0) continue;
-        parse_options(engine.options, engine.option_index, changed);
+        if (!parse_command(engine, candidate.fix.command, changed)) continue;
         const Report answer = evaluate(engine, changed, base);
         candidate.fix.verdict = answer.verdict;
         candidate.trouble = trouble_of(answer);

@@ -20,10 +20,9 @@ std::string squeeze(std::string_view text) {  // "RTX 4090", "rtx-4090", "rtx409
 }
 
 Json parse_config(const std::string& path, const std::string& text) {
-  Json config = Json::parse(text, nullptr, false);
-  if (config.is_discarded() || !config.is_object())
-    throw UsageError(path + " is not a JSON object: is it the model's config.json?");
-  return config;
+  const std::optional<Json> config = parse_json(text);
+  if (!config || !config->is_object()) throw UsageError(path + " is not a JSON object: is it the model's config.json?");
+  return *config;
 }
 
 std::string detected_gpu_name() {
@@ -106,9 +105,9 @@ Json Doctor::find_model(const Question& question, const Engine& engine, const Pa
                         std::string& label) const {
   std::string path;
   for (const OptionUse& use : command.uses)
-    if (use.spec >= 0 && engine.options[static_cast<size_t>(use.spec)].field == engine.model_field && use.has_value)
-      path = use.value;
-  if (path.empty() && engine.model_positional && !command.positional.empty()) path = command.positional.front();
+    if (use.spec >= 0 && engine.options[static_cast<size_t>(use.spec)].field == engine.model_field && use.has_value())
+      path = use.value();
+  if (path.empty()) path = command.model;
   label = path.empty() ? question.model_config : path;
 
   return find_config(path, question.model_config);
@@ -124,6 +123,8 @@ Json Doctor::find_config(const std::string& path, const std::string& config_path
     return parse_config(file, *text);
   }
   if (path.empty()) throw UsageError("no model is named: name one, or give --model-config FILE");
+  if (path.find('$') != std::string::npos)
+    throw UsageError("the model is " + path + " here: write its value, or give --model-config FILE");
   std::error_code error;
   if (fs::is_directory(path, error)) {
     const auto text = read_file(path + "/config.json");

@@ -8,6 +8,28 @@ namespace kda::doctor {
 
 namespace fs = std::filesystem;
 
+std::optional<Json> parse_json(std::string_view text) {
+  constexpr int kMaxDepth = 100;
+  int depth = 0;
+  bool in_text = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_text) {
+      if (c == '\\') ++i;
+      if (c == '"') in_text = false;
+    } else if (c == '"') {
+      in_text = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxDepth) return std::nullopt;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  Json value = Json::parse(text, nullptr, false);
+  if (value.is_discarded()) return std::nullopt;
+  return value;
+}
+
 std::optional<std::string> read_file(const std::string& path, size_t limit) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return std::nullopt;

@@ -33,6 +33,9 @@ class Resources {
   std::string folder_;
 };
 
+// Parses JSON text. Empty if it is none, or nests so deep that walking it could overflow the stack.
+std::optional<Json> parse_json(std::string_view text);
+
 // Reads a file of at most `limit` bytes; empty when it cannot be read or is longer.
 std::optional<std::string> read_file(const std::string& path, size_t limit = 16 << 20);
 

@@ -46,6 +46,46 @@ TEST(Misuse, OptionsAndCommands) {
   expect_one_line(run_kda({"replay", "--target", "a\nb\x1b[31m", kSmallCase}), "\\x1b");
 }
 
+TEST(Misuse, EmptyValuesOfTheDoctorAreNotNothing) {
+  const std::vector<std::string> launch = {"--", "vllm", "serve", "moonshotai/Kimi-K3", "--tensor-parallel-size", "8"};
+  const auto doctor = [&](std::vector<std::string> options) {
+    options.insert(options.begin(), "doctor");
+    options.insert(options.end(), launch.begin(), launch.end());
+    return run_kda(options);
+  };
+  for (const char* option :
+       {"--gpu", "--engine-version", "--model-config", "--cuda-version", "--data", "--installed", "--missing"}) {
+    SCOPED_TRACE(option);
+    expect_one_line(doctor({option, ""}), option);
+    expect_one_line(doctor({option, " "}), option);
+  }
+  expect_one_line(doctor({"--gpu", "h200", "--engine-version", "abc"}),
+                  "expected a version such as 0.33.0, found 'abc'");
+  expect_one_line(run_kda({"doctor", "--gpu", "h200"}), "command");
+  expect_one_line(run_kda({"doctor", "--gpu", "h200", "--", " "}), "launch command is missing");
+  expect_one_line(run_kda({"doctor", "--gpu", "h200", "--"}), "launch command is missing");
+  EXPECT_EQ(doctor({"--gpu", "h200"}).exit_code, 0);
+  // words reach the doctor as they are
+  EXPECT_THAT(
+      run_kda({"doctor", "--gpu", "h200", "--", "vllm", "serve", "moonshotai/Kimi-K3", "--speculative-config", "[]"})
+          .out,
+      HasSubstr("VLLM-CONFIG-OBJECT"));
+  EXPECT_THAT(run_kda({"doctor", "--gpu", "h200", "--", "vllm", "serve", "moonshotai/Kimi-K3", "[1,2]", "--", "x"}).out,
+              HasSubstr("unrecognized arguments: [1,2] x"));
+  EXPECT_EQ(run_kda({"doctor", "--gpu", "h200", "vllm serve moonshotai/Kimi-K3 --tensor-parallel-size 8"}).exit_code,
+            0);
+  EXPECT_EQ(doctor({"--gpu", "h200", "--engine-version", "9.9"}).exit_code, 4);
+}
+
+TEST(Program, HelpNamesTheProgram) {
+  for (const char* command : {"bench", "doctor", "explain", "generate", "info", "plan", "replay"}) {
+    const ProgramResult result = run_kda({command, "--help"});
+    if (result.exit_code != 0) continue;  // a command that this build does not have
+    EXPECT_THAT(result.out, HasSubstr(std::string("Usage: kda ") + command)) << command;
+  }
+  EXPECT_THAT(run_kda({"--help"}).out, HasSubstr("Usage: kda "));
+}
+
 TEST(Misuse, FilesThatAreNoReplayFiles) {
   ScratchDirectory scratch;
   using io::testing::file_bytes;

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <ctime>
+#include <regex>
 
+#include "doctor/arguments.h"
 #include "doctor/support.h"
 
 namespace kda::doctor {
@@ -100,7 +102,239 @@ TEST(Commands, UnknownOptionsAreListedNotFatal) {
   const Report report = the_doctor().diagnose(question);
   EXPECT_EQ(report.verdict, "runs");
   ASSERT_EQ(report.engine["unknown_options"].size(), 2u);
-  EXPECT_EQ(report.engine["unknown_options"][0], "--linear-atn-backend (did you mean --linear-attn-backend?)");
+  EXPECT_EQ(report.engine["unknown_options"][0], "--linear-atn-backend triton (did you mean --linear-attn-backend?)");
+  EXPECT_EQ(report.engine["unknown_options"][1], "--frobnicate 3 4");
+  EXPECT_NE(report.engine["notes"].dump().find("SGL-UNRECOGNIZED"), std::string::npos);
+}
+
+Report ask(const std::string& command, const std::string& version = {}, const std::string& config = {}) {
+  Question question;
+  question.gpu = "h200";
+  question.words = {command};
+  question.engine_version = version;
+  question.model_config = config;
+  return the_doctor().diagnose(question);
+}
+
+const char kSglang[] = "sglang serve --model-path moonshotai/Kimi-Linear-48B-A3B-Instruct ";
+const char kVllm[] = "vllm serve moonshotai/Kimi-K3 --tensor-parallel-size 8 ";
+
+// What the engines' parsers refuse comes out with its code, their own text and a way out; "" = accepted.
+TEST(Arguments, RefusedAsTheParserDoes) {
+  struct Case {
+    const char *engine, *words, *code, *message;
+  };
+  const Case cases[] = {
+      {kSglang, "stray --port 1 x", "SGL-UNRECOGNIZED", "unrecognized arguments: stray x"},
+      {kSglang, "stray --bogus 3 4", "SGL-UNRECOGNIZED", "unrecognized arguments: stray --bogus 3 4"},
+      {kSglang, "--disable-radix-cache true", "SGL-UNRECOGNIZED", "unrecognized arguments: true"},
+      {kSglang, "--trust-remote-code yes", "SGL-UNRECOGNIZED", "unrecognized arguments: yes"},
+      {kSglang, "--tp-size 8 \\ \n --port 1", "SGL-UNRECOGNIZED", "unrecognized arguments:  "},
+      {kSglang, "-- x", "SGL-UNRECOGNIZED", "unrecognized arguments: -- x"},
+      {kSglang, "--tp-size abc", "SGL-VALUE", "argument --tp-size/--tensor-parallel-size: invalid int value: 'abc'"},
+      {kSglang, "--tp abc", "SGL-VALUE", "argument --tp-size/--tensor-parallel-size: invalid int value: 'abc'"},
+      {kSglang, "--tp-size=", "SGL-VALUE", "argument --tp-size/--tensor-parallel-size: invalid int value: ''"},
+      {kSglang, "--tp-size 8.0", "SGL-VALUE", "argument --tp-size/--tensor-parallel-size: invalid int value: '8.0'"},
+      {kSglang, "--tp-size abc --tp-size 8", "SGL-VALUE",
+       "argument --tp-size/--tensor-parallel-size: invalid int value: 'abc'"},
+      {kSglang, "--port http", "SGL-VALUE", "argument --port: invalid int value: 'http'"},
+      {kSglang, "--mem-fraction-static lots", "SGL-VALUE",
+       "argument --mem-fraction-static: invalid float value: 'lots'"},
+      {kSglang, "--numa-node 0 x", "SGL-VALUE", "argument --numa-node: invalid int value: 'x'"},
+      {kSglang, "--extra-metric-labels '{'", "SGL-VALUE", "argument --extra-metric-labels: invalid loads value: '{'"},
+      {kSglang, "--context-length 8q", "SGL-VALUE",
+       "argument --context-length: Invalid integer value: '8q'. Use a plain integer, SI suffixes (1k, 1M), or IEC "
+       "suffixes (1Ki, 1Mi). Suffixes are case-sensitive."},
+      {kSglang, "--tp-size", "SGL-VALUE-MISSING", "argument --tp-size/--tensor-parallel-size: expected one argument"},
+      {kSglang, "--tp-size --port 1", "SGL-VALUE-MISSING",
+       "argument --tp-size/--tensor-parallel-size: expected one argument"},
+      {kSglang, "--api-key -secret", "SGL-VALUE-MISSING", "argument --api-key: expected one argument"},
+      {kSglang, "--numa-node", "SGL-VALUE-MISSING", "argument --numa-node: expected at least one argument"},
+      {kSglang, "--enable-mis=true", "SGL-FLAG-VALUE", "argument --enable-mis: ignored explicit argument 'true'"},
+      {kSglang, "--trust-remote-code=1", "SGL-FLAG-VALUE",
+       "argument --trust-remote-code: ignored explicit argument '1'"},
+      {kSglang, "--kv-cache-dtype fp9", "SGL-CHOICE",
+       "argument --kv-cache-dtype: invalid choice: 'fp9' (choose from 'auto', 'fp8_e5m2', 'fp8_e4m3', 'mxfp8', 'bf16', "
+       "'bfloat16', 'nvfp4', 'fp4_mx_block16')"},
+      {kSglang, "--pp 2", "SGL-AMBIGUOUS",
+       "ambiguous option: --pp could match --pp-size, --pp-max-micro-batch-size, --pp-async-batch-depth"},
+      {kSglang, "--tp 2 --tp-size ' 8 ' --dp 1 --page-size 6_4", "", ""},
+      {kSglang, "--context-length 8k --max-total-tokens 1Mi --mem-fraction-static .8 --api-key '-secret key'", "", ""},
+      {kSglang, "--numa-node 0 1 --model-checksum --lora-paths a=b c=d --port=30000 --random-seed -1", "", ""},
+      {kSglang, "--linear-attn-backend tritn --linear-attn-backend triton", "SGL-CHOICE",
+       "argument --linear-attn-backend: invalid choice: 'tritn' (choose from 'triton', 'cutedsl', 'flashinfer', "
+       "'flashkda', 'nvidia_kda', 'ptx_kda', 'helion', 'intel_xpu')"},
+      {kVllm, "stray", "VLLM-UNRECOGNIZED", "unrecognized arguments: stray"},
+      {kVllm, "--model other", "VLLM-UNRECOGNIZED", "unrecognized arguments: moonshotai/Kimi-K3"},
+      {kVllm, "--use-replayssm true", "VLLM-UNRECOGNIZED", "unrecognized arguments: true"},
+      {kVllm, "-tp three", "VLLM-VALUE", "argument --tensor-parallel-size/-tp: invalid int value: 'three'"},
+      {kVllm, "-tp", "VLLM-VALUE-MISSING", "argument --tensor-parallel-size/-tp: expected one argument"},
+      {kVllm, "--enable-lora=yes", "VLLM-FLAG-VALUE", "argument --enable-lora: ignored explicit argument 'yes'"},
+      {kVllm, "--speculative-config {method:ngram}", "VLLM-VALUE",
+       "argument --speculative-config/-sc: Value {method:ngram} cannot be converted to <function loads>."},
+      {kVllm, "--speculative-config '[]'", "VLLM-CONFIG-OBJECT", "'list' object has no attribute 'update'"},
+      {kVllm, "--speculative-config 3", "VLLM-CONFIG-OBJECT", "'int' object has no attribute 'update'"},
+      {kVllm, "--additional-config '\"x\"'", "VLLM-CONFIG-OBJECT", ""},
+      {kVllm, "--kda triton", "VLLM-AMBIGUOUS",
+       "ambiguous option: --kda could match --kda-prefill-backend, --kda-decode-backend"},
+      {kVllm, "--speculative-config None --additional-config ''", "", ""},
+      {kVllm, "--speculative-config null --served-model-name a b c --tensor_parallel_size 8 -O3 -q fp8", "", ""},
+      {kVllm, "--kda-prefill triton --speculative-config.method ngram --speculative_config.num_speculative_tokens=3",
+       "", ""},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(std::string(c.engine) + c.words);
+    std::string command = std::string(c.engine) + c.words;
+    if (std::string(c.words).rfind("--model ", 0) == 0) command += " --model moonshotai/Kimi-K3";
+    const Report report = ask(command);
+    const PhaseReport& launch = *phase_of(report, "launch");
+    EXPECT_EQ(launch.outcome, *c.code ? "refused" : "runs") << launch.message;
+    EXPECT_EQ(launch.code, c.code);
+    EXPECT_EQ(launch.message, c.message);
+    EXPECT_EQ(report.verdict, *c.code ? "fails" : "runs");
+    EXPECT_EQ(report.fixes.empty(), *c.code == '\0' || launch.code == std::string("SGL-AMBIGUOUS") ||
+                                        launch.code == std::string("VLLM-AMBIGUOUS"));
+    if (!report.fixes.empty()) {
+      EXPECT_EQ(report.fixes[0].verdict, "runs");
+    }
+  }
+}
+
+TEST(Arguments, StrayWordsAreListedAndTakenOutByAFix) {
+  const Report report = ask(std::string(kSglang) + "one --disable-radix-cache two");
+  EXPECT_EQ(report.engine["stray_words"], (Json{"one", "two"}));
+  ASSERT_FALSE(report.fixes.empty());
+  EXPECT_EQ(join_words(report.fixes[0].command), std::string(kSglang) + "--disable-radix-cache");
+  EXPECT_EQ(report.fixes[0].changes, (std::vector<std::string>{"- one", "- two"}));
+  EXPECT_EQ(join_words(ask(std::string(kSglang) + "--enable-dp-attention=1").fixes[0].command),
+            std::string(kSglang) + "--enable-dp-attention");
+}
+
+TEST(Arguments, TheModelAsAWord) {
+  EXPECT_EQ(ask("sglang serve moonshotai/Kimi-Linear-48B-A3B-Instruct --tp 2").verdict, "runs");
+  EXPECT_THROW(ask("sglang serve --tp 2 moonshotai/Kimi-Linear-48B-A3B-Instruct"), UsageError);
+  EXPECT_THROW(ask("python -m sglang.launch_server moonshotai/Kimi-K3"), UsageError);
+  EXPECT_EQ(ask("vllm serve --tensor-parallel-size 8 moonshotai/Kimi-K3 --port 1").verdict, "runs");
+  EXPECT_EQ(ask("vllm serve --new-switch moonshotai/Kimi-K3 --tensor-parallel-size 8").verdict, "runs");
+}
+
+TEST(Arguments, DottedKeysReplaceThePlainConfig) {
+  const Report report = ask(std::string(kVllm) +
+                            "--speculative-config '{\"method\": \"eagle3\"}' "
+                            "--speculative-config.method ngram --speculative-config.a.b 1 "
+                            "--speculative-config.num_speculative_tokens 3");
+  EXPECT_EQ(report.scope["opt"]["speculative_config"],
+            (Json{{"method", "ngram"}, {"a", {{"b", 1}}}, {"num_speculative_tokens", 3}}));
+}
+
+TEST(Arguments, HelpAndUnknownVariablesAreWrongUse) {
+  const auto complaint = [](const std::string& command) {
+    try {
+      ask(command);
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_NE(complaint(std::string(kSglang) + "--help").find("asks for help"), std::string::npos);
+  EXPECT_NE(complaint(std::string(kVllm) + "-h").find("asks for help"), std::string::npos);
+  EXPECT_NE(complaint(std::string(kSglang) + "--tp $N").find("--tp-size is $N here"), std::string::npos);
+  EXPECT_NE(complaint(std::string(kSglang) + "$MORE").find("$MORE"), std::string::npos);
+  EXPECT_NE(complaint("vllm serve $MODEL").find("$MODEL"), std::string::npos);
+  EXPECT_EQ(complaint(std::string(kSglang) + "--port $PORT --api-key ${KEY}"), "accepted");
+  EXPECT_EQ(complaint("N=2\n" + std::string(kSglang) + "--tp $N"), "accepted");
+}
+
+TEST(Arguments, PythonsNumbers) {
+  long long n = 0;
+  double x = 0;
+  for (const char* good : {"8", " 8 ", "+8", "-8", "1_000", "007", "99999999999999999999999"})
+    EXPECT_TRUE(python_int(good, n)) << good;
+  EXPECT_EQ(n, 1000000000000000);
+  for (const char* bad : {"", " ", "8.0", "0x8", "1__0", "_1", "1_", "--8", "8 8", "eight", "1e3"})
+    EXPECT_FALSE(python_int(bad, n)) << bad;
+  for (const char* good : {"0.8", ".8", "8.", "1e-3", "inf", "-Infinity", "NaN", "1_0.5"})
+    EXPECT_TRUE(python_float(good, x)) << good;
+  for (const char* bad : {"", ".", "0x8", "1e", "e5", "inff", "1._5", "+"}) EXPECT_FALSE(python_float(bad, x)) << bad;
+  EXPECT_EQ(python_repr("it's"), "\"it's\"");
+  EXPECT_EQ(python_repr("a\\b'\"\n"), "'a\\\\b\\'\"\\n'");
+}
+
+TEST(Launch, NothingRunsBehindARefusedOne) {
+  for (const std::string& command :
+       {std::string(kSglang) + "--tp-size 0", std::string(kSglang) + "--tp-size x",
+        std::string("vllm serve moonshotai/Kimi-Linear-48B-A3B-Instruct -tp 3"), std::string(kVllm) + "--enable-lora",
+        std::string(kSglang) + "--linear-attn-decode-backend flashkda"}) {
+    SCOPED_TRACE(command);
+    const Report report = ask(command);
+    EXPECT_EQ(phase_of(report, "launch")->outcome, "refused");
+    for (const PhaseReport& phase : report.phases) {
+      EXPECT_TRUE(phase.outcome == "refused" || phase.outcome == "unused") << phase.phase << " " << phase.outcome;
+      if (phase.outcome == "unused") {
+        EXPECT_TRUE(phase.code.empty() && phase.when.empty() && phase.message.empty());
+      }
+    }
+    const PhaseReport& extend = *phase_of(report, "extend");
+    EXPECT_EQ(extend.outcome, "unused");
+    EXPECT_FALSE(extend.resolved.is_null()) << "what would have run stays";
+    EXPECT_NE(extend.reason.find("the server does not start"), std::string::npos);
+  }
+}
+
+TEST(Versions, OnlyDescribedOnesAreSure) {
+  for (const char* bad : {"abc", "latest", "0.5.", ".5", "0..5", "0.5.23 ", "-1", "0.5.23x", "999999999999"})
+    EXPECT_THROW(ask(kSglang, bad), UsageError) << bad;
+  for (const char* described : {"0.5.23", "v0.5.23", "0.5.23.0"})
+    EXPECT_EQ(ask(kSglang, described).verdict, "runs") << described;
+  EXPECT_EQ(ask(kVllm, "0.33").verdict, "runs");
+  for (const std::string& command :
+       {std::string(kSglang), std::string(kVllm), std::string(kSglang) + "--tp-size abc",
+        std::string(kSglang) + "--linear-attn-decode-backend flashkda",
+        std::string("sglang serve --model-path moonshotai/Kimi-K3 --linear-attn-prefill-backend flashinfer")}) {
+    const Report report = ask(command, "9.9");
+    SCOPED_TRACE(command);
+    EXPECT_EQ(report.verdict, "unknown");
+    for (const PhaseReport& phase : report.phases) {
+      EXPECT_TRUE(phase.outcome == "unknown" || phase.outcome == "unused") << phase.phase << " " << phase.outcome;
+      if (phase.outcome == "unknown") {
+        EXPECT_NE(phase.reason.find("To settle it"), std::string::npos);
+      }
+    }
+  }
+}
+
+TEST(Packages, MustBeOnesThatDecideSomething) {
+  Question question;
+  question.gpu = "h200";
+  question.words = {kSglang};
+  question.installed = {"hellion"};
+  EXPECT_THROW(the_doctor().diagnose(question), UsageError);
+  question.installed = {"flash-kda", "helion"};
+  EXPECT_EQ(the_doctor().diagnose(question).verdict, "runs");
+  question.missing = {"flash_kda"};
+  EXPECT_THROW(the_doctor().diagnose(question), UsageError);
+  question.missing = {};
+  question.cuda_version = "twelve";
+  EXPECT_THROW(the_doctor().diagnose(question), UsageError);
+}
+
+TEST(Commands, EveryTextIsFilled) {
+  // {name} as the data write it, dots for what was left out, <name> for a name that nobody set; the engines' own text
+  // has "{None, 1}", and <...> with a blank says what only the running engine knows.
+  const std::regex hole("\\{[a-z_.]+(!r)?\\}|\\.\\.\\.|\xE2\x80\xA6|<[a-z.]+>|\\bNone (heads|ranks)|^ | $");
+  for (const Json& row : commands()) {
+    const Report report = the_doctor().diagnose(question_of(row, "filled"));
+    std::vector<std::string> texts;
+    for (const PhaseReport& phase : report.phases) {
+      texts.push_back(phase.message);
+      texts.push_back(phase.reason);
+    }
+    for (const Json& note : report.engine["notes"]) texts.push_back(note.get<std::string>());
+    for (const Fix& fix : report.fixes) texts.push_back(fix.why);
+    for (const std::string& text : texts) {
+      EXPECT_FALSE(std::regex_search(text, hole)) << text << "\n  of " << row.at("command");
+    }
+  }
 }
 
 TEST(Commands, WrongUseIsOneClearLine) {
@@ -132,6 +366,12 @@ TEST(Commands, WrongUseIsOneClearLine) {
     std::ofstream(path) << text;
     EXPECT_NE(complaint("vllm serve m", "h200", path), "accepted") << text;
   }
+  std::ofstream(path) << "{\"model_type\": \"kimi_linear\"}";
+  EXPECT_NE(complaint("vllm serve m", "h200", path)
+                .find("has no \"architectures\": expected a list that names one, such as "),
+            std::string::npos);
+  std::ofstream(path) << std::string(200000, '[') << std::string(200000, ']');
+  EXPECT_NE(complaint("vllm serve m", "h200", path).find("not a JSON object"), std::string::npos);
   EXPECT_NE(complaint("vllm serve m", "h200", "/no/such/file").find("cannot be read"), std::string::npos);
 }
 

@@ -125,10 +125,15 @@ TEST(Explain, ExamplesAgreeWithTheDoctor) {
       used.insert(text.substr(begin, text.find('"', begin) - begin));
     }
   }
-  // configurations that no known model has
-  const std::set<std::string> need_a_config = {
-      "SGL-HEAD-DIM",     "SGL-CUTEDSL-HEAD-DIM", "SGL-LOG-NVIDIA-SHAPE", "SGL-LOG-PTX-SHAPE", "VLLM-BOUND-RANGE",
-      "VLLM-NO-KDA-LORA", "VLLM-ALICE-HEADS",     "VLLM-ALICE-NEGATIVE",  "VLLM-ALICE-AUX",    "VLLM-MTP-DIVISIBLE"};
+  for (const char* file : {"engines/sglang.json", "engines/vllm.json"}) {
+    const Json codes = Resources().json(file).at("parser").at("codes");
+    for (const auto& [kind, code] : codes.items()) used.insert(code.get<std::string>());
+  }
+  // configurations that no known model has, or no model at all
+  const std::set<std::string> need_a_config = {"SGL-HEAD-DIM",       "SGL-CUTEDSL-HEAD-DIM", "SGL-LOG-NVIDIA-SHAPE",
+                                               "SGL-LOG-PTX-SHAPE",  "VLLM-BOUND-RANGE",     "VLLM-NO-KDA-LORA",
+                                               "VLLM-ALICE-HEADS",   "VLLM-ALICE-NEGATIVE",  "VLLM-ALICE-AUX",
+                                               "VLLM-MTP-DIVISIBLE", "SGL-REQUIRED"};
   size_t checked = 0;
   for (const std::string& code : used) {
     SCOPED_TRACE(code);

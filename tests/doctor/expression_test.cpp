@@ -60,7 +60,7 @@ TEST(Expression, Fill) {
   scope.set("dtype", "bfloat16");
   scope.set("opt.none", nullptr);
   EXPECT_EQ(fill("x={opt.x} {dtype!r} {missing} {opt.none!r} {not a name} {", scope),
-            "x=4 'bfloat16' ... None {not a name} {");
+            "x=4 'bfloat16' <missing> None {not a name} {");
 }
 
 }  // namespace
