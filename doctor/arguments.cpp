@@ -320,6 +320,8 @@ class ArgumentReader {
     std::string reason;
     if (!word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isspace(c); }))
       reason = "a backslash with a space behind it makes a word of that space and does not continue the line";
+    else if (word.compare(0, 3, "\xE2\x80\x94") == 0 || word.compare(0, 3, "\xE2\x80\x93") == 0)
+      reason = "\"" + word + "\" begins with a typographic dash: options begin with two plain ones";
     else if (word.empty())
       reason = "an empty word: a quoted variable that is not set?";
     else if (before && !before->has_value())

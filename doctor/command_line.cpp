@@ -205,6 +205,10 @@ class Splitter {
 bool matches(std::string_view pattern, std::string_view word) {
   const size_t slash = word.rfind('/');
   if (slash != std::string_view::npos) word.remove_prefix(slash + 1);
+  if (pattern.size() > 2 && pattern.substr(pattern.size() - 2) == ":*") {  // a container image with any tag
+    pattern.remove_suffix(2);
+    return word.substr(0, pattern.size()) == pattern && (word.size() == pattern.size() || word[pattern.size()] == ':');
+  }
   if (!pattern.empty() && pattern.back() == '*') {
     pattern.remove_suffix(1);
     if (word.substr(0, pattern.size()) != pattern) return false;
@@ -215,18 +219,21 @@ bool matches(std::string_view pattern, std::string_view word) {
   return pattern == word;
 }
 
-// The module that a Python started at words[at] runs with -m, behind its other options ("-u -X dev -m", "-um"); moves
-// `at` past it. Empty if it runs something else.
-std::string python_module(const std::vector<std::string>& words, size_t& at) {
+// What a Python started at words[at] runs behind its options: the module of -m ("-u -X dev -m", "-um"), or the name of
+// a script's file. Moves `at` to it. Empty if it runs something else.
+std::string python_target(const std::vector<std::string>& words, size_t& at, bool& is_module) {
+  is_module = false;
   for (++at; at < words.size(); ++at) {
     const std::string& word = words[at];
     if (word == "--check-hash-based-pycs") {
       ++at;
       continue;
     }
-    if (word.size() < 2 || word[0] != '-') return {};
+    if (word.empty() || word == "-") return {};
+    if (word[0] != '-') return word.substr(word.rfind('/') + 1);
     for (size_t i = 1; i < word.size(); ++i) {
       if (word[i] == 'm') {
+        is_module = true;
         if (i + 1 == word.size() && ++at >= words.size()) return {};
         return i + 1 < word.size() ? word.substr(i + 1) : words[at];
       }
@@ -244,20 +251,26 @@ std::string python_module(const std::vector<std::string>& words, size_t& at) {
 size_t match_launcher(const Launcher& launcher, const std::vector<std::string>& words, size_t at) {
   const auto& pattern = launcher.words;
   size_t from = 0;
-  if (pattern.size() >= 3 && pattern[0] == "python*" && pattern[1] == "-m") {
-    std::string module;
+  if (pattern.size() >= 2 && pattern[0] == "python*") {
+    const bool wants_module = pattern[1] == "-m";
+    std::string target;
+    bool is_module = true;
     if (matches(pattern[0], words[at])) {
-      module = python_module(words, at);
+      target = python_target(words, at, is_module);
     } else if (matches("uv", words[at]) && at + 3 < words.size() && words[at + 1] == "run" &&
                (words[at + 2] == "-m" || words[at + 2] == "--module")) {
       at += 3;
-      module = words[at];
+      target = words[at];
     }
-    if (module != pattern[2]) return 0;
+    from = wants_module ? 3 : 2;
+    if (is_module != wants_module || target != pattern[from - 1]) return 0;
     ++at;
-    from = 3;
   }
   if (at + pattern.size() - from > words.size()) return 0;
+  const bool is_image = pattern[0].size() > 2 && pattern[0].substr(pattern[0].size() - 2) == ":*";
+  if (is_image && std::find(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(at), "run") ==
+                      words.begin() + static_cast<std::ptrdiff_t>(at))
+    return 0;
   for (size_t i = from; i < pattern.size(); ++i, ++at)
     if (!matches(pattern[i], words[at])) return 0;
   return at;

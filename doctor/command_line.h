@@ -44,7 +44,7 @@ enum class ModelWord {
 };
 
 // Words that start an engine, in a row. "python*" stands for any Python with interpreter options; "-m MODULE" after it
-// may be written as the interpreter allows.
+// may be written as the interpreter allows. "NAME:*" is a container image with any tag, behind a word "run".
 struct Launcher {
   std::vector<std::string> words;
   ModelWord model_word = ModelWord::kNone;

@@ -36,8 +36,15 @@ struct Evaluation {
   std::string message_of(const Consequence& c) const {
     if (!c.message.empty()) return fill(c.message, scope);
     const auto record = c.code.empty() ? errors.end() : errors.find(c.code);
-    return record == errors.end() ? std::string()
-                                  : fill(record->value("message", record->value("message_pattern", "")), scope);
+    if (record == errors.end()) return {};
+    if (record->contains("message")) return fill(record->value("message", ""), scope);
+    std::string text = record->value("message_pattern", "");
+    const std::string open_end = "{details}";  // what only the running engine knows
+    if (text.size() > open_end.size() && text.compare(text.size() - open_end.size(), open_end.size(), open_end) == 0) {
+      text.resize(text.size() - open_end.size());
+      while (!text.empty() && text.back() == ' ') text.pop_back();
+    }
+    return fill(text, scope);
   }
 
   PhaseReport* row(const std::string& phase) {
@@ -111,7 +118,7 @@ struct Evaluation {
       const Kernel* kernel = find_kernel(engine, phase.name, name);
       if (!kernel) {
         report.outcome = "unknown";
-        report.reason = "the description has no kernel " + name + " for this phase";
+        report.reason = "no kernel of this name is described for the phase: " + name + ". The engine's log settles it";
         return;
       }
       sure = sure || kernel->ranged;

@@ -123,6 +123,10 @@ Json Doctor::find_config(const std::string& path, const std::string& config_path
     return parse_config(file, *text);
   }
   if (path.empty()) throw UsageError("no model is named: name one, or give --model-config FILE");
+  for (const char* quote : {"\xE2\x80\x9C", "\xE2\x80\x9D", "\xE2\x80\x98", "\xE2\x80\x99"})
+    if (path.find(quote) != std::string::npos)
+      throw UsageError("the model is " + path +
+                       " with a typographic quote, which belongs to the name: write plain quotes");
   if (path.find('$') != std::string::npos)
     throw UsageError("the model is " + path + " here: write its value, or give --model-config FILE");
   std::error_code error;

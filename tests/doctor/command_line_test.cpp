@@ -92,8 +92,8 @@ TEST(Launcher, InterpreterOptions) {
         "numactl --cpunodebind=0 --membind=0 python3 -B -m engine.serve", "env -u X A=1 python -m engine.serve"})
     EXPECT_EQ(rest(std::string(python) + " --x"), "--x") << python;
   for (const char* other :
-       {"python -c engine.serve", "python -m", "python -u", "python engine.serve", "python -m other",
-        "python -h -m engine.serve", "python -W", "python - -m engine.serve", "uv run"})
+       {"python -c engine.serve", "python -m", "python -u", "python engine.serve", "python -u serve.py",
+        "python -m other", "python -h -m engine.serve", "python -W", "python - -m engine.serve", "uv run"})
     EXPECT_EQ(rest(other), "none") << other;
 }
 

@@ -218,6 +218,20 @@ TEST(Arguments, TheModelAsAWord) {
   EXPECT_EQ(ask("vllm serve --new-switch moonshotai/Kimi-K3 --tensor-parallel-size 8").verdict, "runs");
 }
 
+TEST(Arguments, OtherWaysToStart) {
+  EXPECT_EQ(ask("python3 -u /opt/sglang/launch_server.py --model-path moonshotai/Kimi-Linear-48B-A3B-Instruct").verdict,
+            "runs");
+  EXPECT_EQ(ask("docker run --gpus all vllm/vllm-openai:v0.33.0 --model moonshotai/Kimi-K3 -tp 8").verdict, "runs");
+  EXPECT_THROW(ask("docker pull vllm/vllm-openai:v0.33.0"), UsageError);
+  EXPECT_THROW(ask("sglang serve --model-path \xE2\x80\x9Cmoonshotai/Kimi-K3\xE2\x80\x9D"), UsageError);
+  EXPECT_NE(phase_of(ask(std::string(kSglang) + "\xE2\x80\x94tp 8"), "launch")->reason.find("typographic dash"),
+            std::string::npos);
+  for (const char* ranks : {"--tp-size 0", "--tp-size -1", "--pp-size 0", "--dp-size -3"}) {
+    EXPECT_EQ(phase_of(ask(std::string(kSglang) + ranks), "launch")->code, "SGL-RANKS") << ranks;
+  }
+  EXPECT_EQ(phase_of(ask(std::string(kVllm) + "-tp -2"), "launch")->code, "VLLM-RANKS");
+}
+
 TEST(Arguments, DottedKeysReplaceThePlainConfig) {
   const Report report = ask(std::string(kVllm) +
                             "--speculative-config '{\"method\": \"eagle3\"}' "
