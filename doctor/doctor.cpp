@@ -62,8 +62,13 @@ Engine Doctor::engine_for(const std::vector<std::string>& words, const std::stri
     }
     for (const Launcher& launcher : launchers) {
       known += known.empty() ? "" : ", ";
-      for (size_t i = 0; i < launcher.words.size(); ++i)
-        known += (i ? " " : "") + (launcher.words[i] == "python*" ? std::string("python") : launcher.words[i]);
+      for (size_t i = 0; i < launcher.words.size(); ++i) {
+        const std::string& word = launcher.words[i];
+        const bool image = word.size() > 2 && word.compare(word.size() - 2, 2, ":*") == 0;
+        known += (i ? " " : "") + (word == "python*" ? std::string("python")
+                                   : image           ? "docker run " + word.substr(0, word.size() - 2)
+                                                     : word);
+      }
     }
   }
   throw UsageError("no launch command found; known launchers: " + known);

@@ -239,6 +239,7 @@ Engine load_engine(const Json& description, const std::string& version, const st
   for (const Json& row : reader.list("other_options")) {
     engine.other_options.push_back(read_other(row, reader));
   }
+  if (!engine.parser.help.empty()) engine.other_options.push_back({engine.parser.help, Arity::kNone, {}});
   engine.option_index = index_options(engine.options, engine.other_options);
   for (const Json& row : reader.list("environment")) {
     Reader r(row, file + ": environment");

@@ -251,6 +251,7 @@ TEST(Arguments, HelpAndUnknownVariablesAreWrongUse) {
     return std::string("accepted");
   };
   EXPECT_NE(complaint(std::string(kSglang) + "--help").find("asks for help"), std::string::npos);
+  EXPECT_NE(complaint(std::string(kSglang) + "--hel").find("asks for help"), std::string::npos);
   EXPECT_NE(complaint(std::string(kVllm) + "-h").find("asks for help"), std::string::npos);
   EXPECT_NE(complaint(std::string(kSglang) + "--tp $N").find("--tp-size is $N here"), std::string::npos);
   EXPECT_NE(complaint(std::string(kSglang) + "$MORE").find("$MORE"), std::string::npos);

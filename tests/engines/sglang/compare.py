@@ -1,6 +1,7 @@
-"""Compares kda doctor with SGLang's own argument resolution over generated launch commands.
+"""Compares kda doctor with SGLang's own argument parser and argument resolution over generated launch commands.
 
-usage: compare.py KDA_PROGRAM [--count 600] [--seed 1] [--plant]
+usage: compare.py KDA_PROGRAM [--count 600] [--words 400] [--seed 1] [--plant]
+--count launches go through the resolution; --words launches with malformed words go through the parser.
 Needs the environment of requirements.txt (this Python must have it). Exit 0 = every answer equal.
 --plant hands the doctor a description with one fact changed: the comparison must then fail.
 """
@@ -83,6 +84,73 @@ def command(job, folder):
     return words
 
 
+WORDS = ["8", "abc", "1_0", " 8 ", "-1", "-x", "0.5", "true", "", '{"a": 1}', "{", "[]", "8k", "triton", "auto", "a b", "-a b", "x=y",
+         "1e3", "1Ki", "None", "null", "it's", "fp8", "\\", "é", "-5.5", "-.5", "-5x", "--x=1"]
+# Options whose values have a syntax of their own or choices in no fixed order: the doctor does not judge these.
+OWN_SYNTAX = {"--model-path", "--config", "--help", "--cuda-graph-config", "--sampling-backend", "--lora-target-modules",
+              "--lora-paths", "--log-requests-level", "--fuseep-mode", "--max-lora-chunk-size", "--dsa-triton-union"}
+PARSER_CODES = {"SGL-VALUE", "SGL-VALUE-MISSING", "SGL-FLAG-VALUE", "SGL-UNRECOGNIZED", "SGL-AMBIGUOUS", "SGL-CHOICE"}
+
+
+def draw_words(rng, options):
+    """A launch of random options: shortened, misspelt, joined, with too many, too few or odd words."""
+    words = []
+    for _ in range(rng.randint(1, 4)):
+        names, takes, choices = rng.choice(options)
+        name, kind = rng.choice(names), rng.random()
+        if kind < 0.08:
+            name = name[:rng.randint(3, len(name))]
+        elif kind < 0.1:
+            name = "--" + name[2:].replace("-", "_")
+        elif kind < 0.12:
+            name = "--bogus"
+        values = []
+        if takes != "0" or rng.random() < 0.15:
+            values = [rng.choice((choices or WORDS) + WORDS) for _ in range(rng.choice([0, 1, 1, 1, 1, 2]))]
+        if values and rng.random() < 0.25:
+            words += [f"{name}={values[0]}"] + values[1:]
+        else:
+            words += [name] + values
+    return words
+
+
+def compare_words(kda, rng, count, model):
+    """How many of the launches the doctor reads otherwise than SGLang's parser."""
+    judge = [sys.executable, os.path.join(HERE, "parse.py")]
+    options = json.loads(subprocess.run(judge + ["--options"], capture_output=True, text=True).stdout.splitlines()[-1])
+    options = [option for option in options if not OWN_SYNTAX & set(option[0])]
+    jobs = [["--model-path", model] + draw_words(rng, options) for _ in range(count)]
+    done = subprocess.run(judge, input="\n".join(map(json.dumps, jobs)), capture_output=True, text=True)
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if len(answers) != count:
+        sys.exit(f"the parser answered {len(answers)} of {count} launches:\n{done.stderr[-2000:]}")
+    refused = failures = 0
+    for words, engine in zip(jobs, answers):
+        said = subprocess.run([kda, "doctor", "--json", "--no-fixes", "--gpu", "h200", "--", "sglang", "serve"] + words,
+                              capture_output=True, text=True)
+        expected = engine.get("text", "")
+        refused += bool(expected)
+        if said.returncode not in (0, 1, 3, 4):
+            good, text = "help" in engine and "help" in said.stderr, said.stderr
+        else:
+            report = json.loads(said.stdout)
+            launch = report["phases"][0]
+            text = launch["message"] if launch["code"] in PARSER_CODES else ""
+            unknown = report["engine"]["unknown_options"]
+            if expected.startswith("ambiguous option"):  # the candidates come in another order
+                good = sorted((text or "").replace(",", "").split()) == sorted(expected.replace(",", "").split())
+            elif expected.startswith("unrecognized arguments") and unknown:  # listed, not refused
+                good = text in ("", expected)
+            else:
+                good = text == expected and ("text" in engine or not unknown)
+        if not good:
+            failures += 1
+            if failures <= 20:
+                print(f"{words}\n    parser: {engine}\n    doctor: {text}")
+    print(f"{count} launches for the parser, {refused} refused")
+    return failures
+
+
 def ask_engine(jobs, models):
     lines = "\n".join(json.dumps({**job, "model": models[job["model"]]}) for job in jobs)
     done = subprocess.run([sys.executable, os.path.join(HERE, "resolve.py")], input=lines, capture_output=True, text=True)
@@ -131,6 +199,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("kda")
     parser.add_argument("--count", type=int, default=600)
+    parser.add_argument("--words", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--plant", action="store_true")
     options = parser.parse_args()
@@ -159,8 +228,12 @@ def main():
                 if failures <= 20:
                     print(f"sm_{job['sm']} {' '.join(command(job, job['model']))}\n    {text}")
     print(f"{len(jobs)} launches, {refused} refused by the engine, {len(jobs) - refused} resolved")
+    total = len(jobs)
+    if not options.plant:
+        failures += compare_words(options.kda, rng, options.words, models["kimi-linear"])
+        total += options.words
     # GoogleTest's words, which the test runner counts
-    print(f"[  PASSED  ] {len(jobs) - failures} tests.")
+    print(f"[  PASSED  ] {total - failures} tests.")
     if failures:
         print(f"[  FAILED  ] {failures} tests.")
     return 1 if failures else 0
