@@ -69,16 +69,37 @@ bool cuda_has_code_for(int compute_capability) {
   return false;
 }
 
-bool cuda_launches_early() {
-  static std::atomic<int> known[64];  // per device: 0 = not asked, 1 = no, 2 = yes
+namespace {
+
+// What launchers ask of the current device, looked up once.
+struct DeviceFacts {
+  int capability = 0, multiprocessors = 0;
+};
+DeviceFacts current_device() {
+  static std::atomic<uint32_t> known[64];  // capability << 16 | multiprocessors; 0 = not asked
   int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess || device >= 64) return false;
-  int answer = known[device].load(std::memory_order_relaxed);
-  if (answer == 0) {
-    answer = cuda_compute_capability(device) >= 90 ? 2 : 1;
-    known[device].store(answer, std::memory_order_relaxed);
+  if (cudaGetDevice(&device) != cudaSuccess || device < 0 || device >= 64) return {};
+  uint32_t facts = known[device].load(std::memory_order_relaxed);
+  if (facts == 0) {
+    facts = static_cast<uint32_t>(cuda_compute_capability(device)) << 16 |
+            static_cast<uint32_t>(attribute(cudaDevAttrMultiProcessorCount, device));
+    known[device].store(facts, std::memory_order_relaxed);
   }
-  return answer == 2;
+  return {static_cast<int>(facts >> 16), static_cast<int>(facts & 0xffff)};
 }
+
+}  // namespace
+
+bool cuda_launches_early() { return current_device().capability >= 90; }
+
+bool cuda_streams_verify() {
+  static const bool built = [] {
+    const std::vector<CudaArchitecture> all = cuda_architectures();
+    return std::any_of(all.begin(), all.end(), [](const CudaArchitecture& a) { return a.name == "90a"; });
+  }();
+  return built && current_device().capability == 90;
+}
+
+int cuda_multiprocessors() { return current_device().multiprocessors; }
 
 }  // namespace kda

@@ -29,4 +29,10 @@ int cuda_shared_memory_limit(int device);
 // Whether the current device can start a kernel before the one ahead of it ends (Hopper and later).
 bool cuda_launches_early();
 
+// Whether the current device runs verify_stream_kernel, which is there as sm_90a code only.
+bool cuda_streams_verify();
+
+// Multiprocessors of the current device.
+int cuda_multiprocessors();
+
 }  // namespace kda

@@ -1,7 +1,9 @@
 // Extend and verify by the exact recurrence: which instantiation serves a problem.
 #pragma once
 
-#include "cuda/device/sequence.cuh"
+#include <algorithm>
+
+#include "cuda/device/verify_stream.cuh"
 #include "cuda/host.h"
 
 namespace kda::cuda {
@@ -31,8 +33,27 @@ Status launch_sequence_as(const Problem& p, SequenceArgs& args, const Execution&
                                                             Shared::kThreads, bytes, execution, args);
 }
 
-// TileOf<Layout, KP, R, AnyMemory>; Wide: rows a lane and blocks a multiprocessor where units are many.
-template <template <StateLayout, int, int, bool> class TileOf, int WideR, int WideW, int WideBlocks>
+// From this many units on every block that stays has more than one: 2 a multiprocessor, 132 of them on an H200.
+constexpr int64_t kStreamUnits = 384;
+
+inline bool can_stream(const Problem& p, const SequenceArgs& args) {
+  return args.verify && !args.pending.present() && p.max_nodes <= kStreamNodes &&
+         p.max_rows * p.value_heads >= kStreamUnits && p.value_dim == 128 && cuda_streams_verify();
+}
+
+template <class Tile, class Io>
+Status launch_stream(const Problem& p, SequenceArgs& args, const Execution& execution) {
+  const int64_t units = args.rows.count * p.value_heads;
+  args.grid = {Divisor(1), Divisor(p.value_heads)};
+  const int nodes = args.draft.parents.present() ? p.max_nodes : 0;
+  return launch<verify_stream_kernel<Tile, Io>, true>(std::min<int64_t>(units, 2 * cuda_multiprocessors()), 1, 256,
+                                                      StreamLayout<Tile>::bytes(nodes), execution,
+                                                      StreamArgs{args, static_cast<uint32_t>(units)});
+}
+
+// TileOf<Layout, KP, R, AnyMemory>; Wide: rows a lane, warps and blocks a multiprocessor where units are many; Streams:
+// verify_stream.cuh has this tile.
+template <template <StateLayout, int, int, bool> class TileOf, int WideR, int WideW, int WideBlocks, bool Streams>
 Status launch_sequence(const Problem& p, SequenceArgs& args, const Execution& execution) {
   constexpr auto vk = StateLayout::vk, kv = StateLayout::kv;
   // Channels beyond K are zeros, which change no sum: a kernel of more channels gives the same bits.
@@ -49,6 +70,9 @@ Status launch_sequence(const Problem& p, SequenceArgs& args, const Execution& ex
     return launch_sequence_as<TileOf<vk, 64, WideR / 2, false>, 4, 4, Tuned>(p, args, execution);
   }
   if (plain && padded == 128 && is_fixed_bf16(p, args.tokens, 128)) {
+    if constexpr (Streams) {
+      if (can_stream(p, args)) return launch_stream<TileOf<vk, 128, WideR, false>, Tuned>(p, args, execution);
+    }
     if (p.max_rows * p.value_heads >= kManyUnits) {
       return launch_sequence_as<TileOf<vk, 128, WideR, false>, WideW, WideBlocks, Tuned>(p, args, execution);
     }

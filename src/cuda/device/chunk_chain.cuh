@@ -3,6 +3,7 @@
 // one another but the packets, which a block shares through a ring in shared memory.
 #pragma once
 
+#include "cuda/device/barrier.cuh"
 #include "cuda/device/chunk.cuh"
 #include "cuda/device/snapshots.cuh"
 
@@ -24,46 +25,30 @@ struct PacketRing {
   int count;       // packets in all
 
 #if __CUDA_ARCH__ >= 900
-  __device__ static uint32_t address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
-  __device__ static void wait(uint64_t* barrier, int phase) {
-    asm volatile(
-        "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra again;\n}" ::
-            "r"(address(barrier)),
-        "r"(phase)
-        : "memory");
-  }
   __device__ void begin() {
     if (threadIdx.x == 0) {
       for (int s = 0; s < kStages; ++s) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(full + s)) : "memory");
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(empty + s)), "r"(W) : "memory");
+        init_barrier(full + s, 1);
+        init_barrier(empty + s, W);
       }
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-      asm volatile("fence.proxy.async;" ::: "memory");
+      fence_barriers();
     }
     __syncthreads();
   }
   __device__ void start(int i) {
     if (threadIdx.x != 0 || i >= count) return;
-    if (i >= kStages) wait(empty + i % kStages, (i / kStages - 1) & 1);
     const int s = i % kStages;
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(full + s)), "r"(Bytes)
-                 : "memory");
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     address(buffer + s * Bytes)),
-                 "l"(source + i * stride), "r"(Bytes), "r"(address(full + s))
-                 : "memory");
+    if (i >= kStages) wait_barrier(empty + s, (i / kStages - 1) & 1);
+    bulk_copy(buffer + s * Bytes, source + i * stride, Bytes, full + s);
   }
   // The packet i, ready to be read.
   __device__ const std::byte* get(int i) {
-    wait(full + i % kStages, (i / kStages) & 1);
+    wait_barrier(full + i % kStages, (i / kStages) & 1);
     return buffer + i % kStages * Bytes;
   }
   __device__ void release(int i) {
     __syncwarp();
-    if (threadIdx.x % kWarp == 0) {
-      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(empty + i % kStages)) : "memory");
-    }
+    if (threadIdx.x % kWarp == 0) arrive(empty + i % kStages);
   }
 #else
   __device__ void begin() {}

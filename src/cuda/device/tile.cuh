@@ -91,6 +91,7 @@ struct StateTile {
   static constexpr int E = KP / kLanes;
   static constexpr int kRows = kWarp / kLanes * R;  // rows of a warp
   static constexpr int kStateRegisters = R * E;
+  static constexpr int kElementBytes = sizeof(T);
   static constexpr int Vec = Layout == StateLayout::vk && sizeof(T) == 2 ? 8 : 4;
   static_assert(Layout == StateLayout::vk || (R % 4 == 0 && AnyMemory));
   using Vectors = StateVectors<KP, Vec>;
@@ -172,6 +173,20 @@ struct StateTile {
           if (v0 + r < f.V && channel < f.K) x = load4(head, kDTypeOf<T>, int64_t{channel} * f.V + v0 + r);
           s[r][e] = x.x, s[r + 1][e] = x.y, s[r + 2][e] = x.z, s[r + 3][e] = x.w;
         }
+      }
+    }
+  }
+
+  // The same from a head in shared memory that lies there as in the pool.
+  __device__ void load_shared(const std::byte* head, int v0) {
+    static_assert(AnyMemory || (Layout == StateLayout::vk && sizeof(T) == 4));
+    const float4* own = reinterpret_cast<const float4*>(head) + (v0 * KP / 4 + j);
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+#pragma unroll
+      for (int m = 0; m < E / 4; ++m) {
+        const float4 x = own[r * KP / 4 + 8 * m];
+        s[r][4 * m] = x.x, s[r][4 * m + 1] = x.y, s[r][4 * m + 2] = x.z, s[r][4 * m + 3] = x.w;
       }
     }
   }
@@ -361,6 +376,7 @@ struct RoundedTile {
   static constexpr int kBlocks = KP / 32;
   static constexpr int kPairs = KP / 8;
   static constexpr int kStateRegisters = R * kPairs;
+  static constexpr int kElementBytes = 2;
   static_assert(R == 2 || R == 4);
   static_assert(Layout == StateLayout::vk || AnyMemory);
   using Vectors = RoundedVectors<KP>;
@@ -410,6 +426,18 @@ struct RoundedTile {
                                                                          << 16;
           }
         }
+      }
+    }
+  }
+
+  __device__ void load_shared(const std::byte* head, int v0) {
+    const std::byte* own = head + 2 * (v0 * KP + 8 * j);
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+#pragma unroll
+      for (int m = 0; m < kBlocks; ++m) {
+        const uint4 x = *reinterpret_cast<const uint4*>(own + 2 * (r * KP + 32 * m));
+        s[r][4 * m] = x.x, s[r][4 * m + 1] = x.y, s[r][4 * m + 2] = x.z, s[r][4 * m + 3] = x.w;
       }
     }
   }
