@@ -40,6 +40,9 @@ __device__ inline bool has_ended(uint64_t* barrier, int parity) {
   return done != 0;
 }
 
+// Orders this thread's writes to shared memory before the copies that others start after meeting it.
+__device__ inline void fence_shared_for_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 // `bytes` (a multiple of 16) from global to shared memory, both 16-byte aligned; the barrier's phase ends with them.
 __device__ inline void bulk_copy(void* shared, const void* global, int bytes, uint64_t* barrier) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)

@@ -190,6 +190,15 @@ struct StateTile {
       }
     }
   }
+  __device__ void store_shared(std::byte* head, int v0) const {
+    float4* own = reinterpret_cast<float4*>(head) + (v0 * KP / 4 + j);
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+#pragma unroll
+      for (int m = 0; m < E / 4; ++m)
+        own[r * KP / 4 + 8 * m] = make_float4(s[r][4 * m], s[r][4 * m + 1], s[r][4 * m + 2], s[r][4 * m + 3]);
+    }
+  }
 
   // Stores this tile, rounded to `dtype`.
   __device__ void store(std::byte* head, DType dtype, const Form& f, int v0) const {
@@ -438,6 +447,17 @@ struct RoundedTile {
       for (int m = 0; m < kBlocks; ++m) {
         const uint4 x = *reinterpret_cast<const uint4*>(own + 2 * (r * KP + 32 * m));
         s[r][4 * m] = x.x, s[r][4 * m + 1] = x.y, s[r][4 * m + 2] = x.z, s[r][4 * m + 3] = x.w;
+      }
+    }
+  }
+  __device__ void store_shared(std::byte* head, int v0) const {
+    std::byte* own = head + 2 * (v0 * KP + 8 * j);
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+#pragma unroll
+      for (int m = 0; m < kBlocks; ++m) {
+        *reinterpret_cast<uint4*>(own + 2 * (r * KP + 32 * m)) =
+            make_uint4(s[r][4 * m], s[r][4 * m + 1], s[r][4 * m + 2], s[r][4 * m + 3]);
       }
     }
   }

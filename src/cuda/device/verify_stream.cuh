@@ -2,8 +2,8 @@
 // prepare tokens (producers). While the consumers work on one unit (a row and a value head), the producers fill a ring
 // of prepared tokens of the next, and its state comes into shared memory by one bulk copy. A consumer needs nothing of
 // the others: it owns 32 value rows. The arithmetic is sequence.cuh's, so the bits are the same.
-// For pools that plain decoding also takes without checks: bf16 tokens, value-first, 16-byte aligned, K = V = 128, no
-// pending commit, no stored node states, at most kStreamNodes nodes.
+// For bf16 tokens, pools that are value-first and 16-byte aligned, K = V = 128, no
+// stored node states and snapshots, at most kStreamNodes nodes.
 #pragma once
 
 #include "cuda/device/barrier.cuh"
@@ -20,11 +20,14 @@ struct StreamArgs {
 
 // What the consumers have to know of a unit.
 struct StreamUnit {
-  std::byte* record;  // null: none
-  int64_t begin;      // first token
+  std::byte* record;       // null: none
+  std::byte* destination;  // where the state after the recorded path goes; null: nowhere
+  int64_t begin;           // first token
   int hv, count;
-  int steps;   // negative: no unit follows
-  bool fresh;  // starts from zero
+  int path_steps;   // recorded nodes of a pending commit, the first steps
+  int steps;        // all of them; negative: no unit follows
+  bool fresh;       // starts from zero
+  bool uses_state;  // the state's place in shared memory, which a copy fills unless it is fresh
 };
 
 template <class Tile>
@@ -70,7 +73,8 @@ struct RingPlace {
   }
 };
 
-template <class Tile, class Io>
+// Pending: with a pending commit, whose path is walked first.
+template <class Tile, class Io, bool Pending>
 struct StreamProducer {
   using Shared = StreamShared<Tile>;
   static constexpr int KP = Tile::KP;
@@ -83,11 +87,12 @@ struct StreamProducer {
   const int warp;  // of the producers
   const int lane = threadIdx.x % kWarp;
   RingPlace<Shared::kRing> ring;
-  int live = 0, copies = 0;
+  int live = 0, uses = 0;
 
   __device__ StreamProducer(const SequenceArgs& args, Shared& s, std::byte* state_, DraftProgram* programs_, int warp_)
       : a(args), shared(s), state(state_), programs(programs_), warp(warp_), ring(warp_) {}
 
+  __device__ static int path_steps_of(const StreamUnit& unit) { return Pending ? unit.path_steps : 0; }
   __device__ bool leads() const { return warp == 0; }
   __device__ static void meet() { asm volatile("bar.sync 1, %0;" ::"n"(kWarps * kWarp) : "memory"); }
 
@@ -134,8 +139,13 @@ struct StreamProducer {
     head_loads.load(a.tokens, f, hv);
     const RowRange range = resolve_range(a.rows, n, f.max_nodes, bits);
     RowTarget target;
-    if (!range.bad) target = resolve_target(indices, present(a.rows.slots), false, a.state, a.dst, f.null_slot0, bits);
+    if (!range.bad)
+      target =
+          resolve_target(indices, present(a.rows.slots), present(a.rows.dst_slots), a.state, a.dst, f.null_slot0, bits);
     const int count = static_cast<int>(range.count);
+    constexpr bool pending = Pending;
+    const int64_t tip = pending ? index_at(a.pending.tips, n) : -1;
+    const int64_t pending_record = pending ? index_at(a.pending.record_rows, n) : -1;
     DraftProgram& program = programs[live % 2];
     bool is_null = range.bad || target.null;
     if (draft && !is_null) {
@@ -148,6 +158,18 @@ struct StreamProducer {
       meet();
       if (program.bad) bits |= KDA_DEVICE_BAD_PARENT, is_null = true;
     }
+    RecordedPath path;
+    const std::byte* pending_row = nullptr;
+    if (pending && !is_null && tip >= 0 && pending_record >= 0) {
+      if (pending_record >= a.records.rows) {
+        path.bits = KDA_DEVICE_BAD_RECORD;
+      } else {
+        pending_row = a.records.base + pending_record * a.records.row_stride;
+        path = recorded_path(pending_row, a.record_layout, kRecordMagic, f.max_nodes, tip);
+      }
+      bits |= path.bits;
+      is_null = path.bits != 0;
+    }
     if (is_null) {
       if (draft) meet();  // everybody has read the program before the next takes its place
       if (!leads()) return;
@@ -157,8 +179,12 @@ struct StreamProducer {
     }
     StreamUnit unit{};
     unit.begin = range.begin, unit.hv = hv, unit.count = count;
-    unit.steps = draft ? program.steps : count;
+    unit.path_steps = __popcll(path.nodes);
+    unit.steps = path_steps_of(unit) + (draft ? program.steps : count);
     unit.fresh = target.slot < 0;
+    unit.uses_state = !unit.fresh || (unit.path_steps > 0 && draft && program.restarts > 0);
+    if (pending && target.dst >= 0 && !(unit.path_steps == 0 && target.in_place))
+      unit.destination = slot_address(a.dst, a.dst.base, target.dst) + int64_t{hv} * Shared::kStateBytes;
     if (record_row >= 0 && record_row < a.records.rows)
       unit.record = a.records.base + record_row * a.records.row_stride;
     const bool bad_record = a.records.base != nullptr && record_row >= a.records.rows;
@@ -171,7 +197,7 @@ struct StreamProducer {
         if (unit.record != nullptr) write_header(unit, program, draft);
       }
     }
-    prepare_tokens(unit, program, draft, head_loads, start);
+    prepare_tokens(unit, program, draft, head_loads, pending_row, path.nodes, start);
     ++live;
   }
 
@@ -185,30 +211,61 @@ struct StreamProducer {
       parents[t] = {t < unit.count ? (draft ? program.parent[t] : t - 1) : -1, 0};
   }
 
-  // Starts the state's copy if its place is free; must: waits until it is.
-  __device__ void copy_state(const std::byte*& start, bool must) {
-    if (start == nullptr) return;
-    if (copies > 0) {
+  // Takes the state's place in shared memory if it is free, and starts the copy into it; must: waits until it is free.
+  __device__ void take_state(bool& wanted, const std::byte* start, bool must) {
+    if (!wanted) return;
+    if (uses > 0) {
       if (must) {
-        wait_barrier(&shared.state_empty, (copies - 1) & 1);
-      } else if (!has_ended(&shared.state_empty, (copies - 1) & 1)) {
+        wait_barrier(&shared.state_empty, (uses - 1) & 1);
+      } else if (!has_ended(&shared.state_empty, (uses - 1) & 1)) {
         return;
       }
     }
-    if (lane == 0) bulk_copy(state, start, Shared::kStateBytes, &shared.state_full);
-    start = nullptr;
-    ++copies;
+    if (lane == 0) {
+      if (start != nullptr) {
+        bulk_copy(state, start, Shared::kStateBytes, &shared.state_full);
+      } else {
+        arrive(&shared.state_full);
+      }
+    }
+    wanted = false;
+    ++uses;
+  }
+
+  // The vectors of a recorded node, and its u for this lane.
+  __device__ float4 restore(const std::byte* row, int node, int hv, const typename Tile::Vectors& token) const {
+    const std::byte* from = row + a.record_layout.nodes_begin + node * a.record_layout.node_bytes;
+    restore_token<KP>(from, a.record_layout.decay, a.record_layout.k, a.record_layout.k_rnorm, a.form, hv, token);
+    return reinterpret_cast<const float4*>(from)[hv * Shared::kRows / 4 + lane];
+  }
+
+  // Where the record of a node goes.
+  __device__ RecordTargets targets_of(const StreamUnit& unit, int node, bool replay) const {
+    RecordTargets targets;
+    if (unit.record == nullptr || replay) return targets;
+    std::byte* const to = unit.record + a.record_layout.nodes_begin + node * a.record_layout.node_bytes;
+    targets.decay = to + a.record_layout.decay + int64_t{unit.hv} * KP * (a.form.fp16_decay ? 2 : 4);
+    if (unit.hv % a.form.heads_ratio == 0) {
+      const int h = unit.hv / a.form.heads_ratio;
+      targets.k = to + a.record_layout.k + int64_t{h} * KP * 2;
+      targets.k_rnorm = reinterpret_cast<NormFactor*>(to + a.record_layout.k_rnorm) + h;
+    }
+    return targets;
   }
 
   __device__ void prepare_tokens(const StreamUnit& unit, const DraftProgram& program, bool draft,
-                                 const HeadLoads<Io, KP>& head_loads, const std::byte* start) {
+                                 const HeadLoads<Io, KP>& head_loads, const std::byte* pending_row, uint64_t path,
+                                 const std::byte* start) {
     const Form& f = a.form;
-    const int hv = unit.hv, h = hv / f.heads_ratio;
+    const int hv = unit.hv;
     TokenData<Io, KP> next;
     Raw4 next_values;
-    const auto node_of = [&](int s) { return draft ? int{program.node[s]} : s; };
+    bool wanted = leads() && unit.uses_state;
+    const auto node_of = [&](int s) {
+      return draft ? int{program.node[s - path_steps_of(unit)]} : s - path_steps_of(unit);
+    };
     const auto load = [&](int s) {
-      if (s >= unit.steps) return;
+      if (s < path_steps_of(unit) || s >= unit.steps) return;
       const int64_t t = unit.begin + node_of(s);
       next.load(a.tokens, f, t, hv);
       next_values = load4_raw<Io::kFixed>(a.tokens.v.data, Io::token(a.tokens.v.dtype),
@@ -219,38 +276,37 @@ struct StreamProducer {
     load(s);
 #pragma unroll 1
     for (; s < unit.steps; s += kWarps) {
-      if (leads()) copy_state(start, s >= Shared::kRing);
+      take_state(wanted, start, s >= Shared::kRing);
       const TokenData<Io, KP> data = next;
       const Raw4 raw_values = next_values;
       load(s + kWarps);
       wait_barrier(shared.token_empty + ring.place, ring.parity ^ 1);  // passes at once in the ring's first turn
       float* const at = shared.tokens[ring.place];
-      const int node = node_of(s);
-      RecordTargets targets;
-      if (unit.record != nullptr && !(draft && (program.mode[s] & DraftProgram::kReplay))) {
-        std::byte* const to = unit.record + a.record_layout.nodes_begin + node * a.record_layout.node_bytes;
-        targets.decay = to + a.record_layout.decay + int64_t{hv} * KP * (f.fp16_decay ? 2 : 4);
-        if (hv % f.heads_ratio == 0) {
-          targets.k = to + a.record_layout.k + int64_t{h} * KP * 2;
-          targets.k_rnorm = reinterpret_cast<NormFactor*>(to + a.record_layout.k_rnorm) + h;
-        }
+      const typename Tile::Vectors token{at};
+      float4& value = *reinterpret_cast<float4*>(at + Tile::Vectors::kFloats + 4 * lane);
+      if (s < path_steps_of(unit)) {
+        uint64_t rest = path;
+        for (int i = 0; i < s; ++i) rest &= rest - 1;
+        value = restore(pending_row, __ffsll(rest) - 1, hv, token);
+      } else {
+        const int node = node_of(s);
+        prepare_token(data, head_loads, a.tokens, f, token,
+                      targets_of(unit, node, draft && (program.mode[s - path_steps_of(unit)] & DraftProgram::kReplay)));
+        value = to_float4(raw_values, Io::token(a.tokens.v.dtype));
       }
-      prepare_token(data, head_loads, a.tokens, f, typename Tile::Vectors{at}, targets);
-      *reinterpret_cast<float4*>(at + Tile::Vectors::kFloats + 4 * lane) =
-          to_float4(raw_values, Io::token(a.tokens.v.dtype));
       __syncwarp();
       if (lane == 0) arrive(shared.token_full + ring.place);
       ring.advance(kWarps);
     }
     first_step = s - unit.steps;
-    if (leads()) copy_state(start, true);
+    take_state(wanted, start, true);
   }
 
   int first_step = warp;
 };
 
-template <class Tile, class Io>
-__device__ inline void stream_consumer(const SequenceArgs& a, StreamShared<Tile>& shared, const std::byte* state,
+template <class Tile, class Io, bool Pending>
+__device__ inline void stream_consumer(const SequenceArgs& a, StreamShared<Tile>& shared, std::byte* state,
                                        float* u_rows, const DraftProgram* programs) {
   using Shared = StreamShared<Tile>;
   using Vectors = typename Tile::Vectors;
@@ -263,7 +319,7 @@ __device__ inline void stream_consumer(const SequenceArgs& a, StreamShared<Tile>
   const int row = v0 + tile.j % R;
   const bool owns_row = tile.j < R;
   RingPlace<Shared::kRing> ring(0);
-  int copies = 0;
+  int uses = 0;
   for (int live = 0;; ++live) {
     wait_barrier(shared.unit_full + live % 2, live / 2 & 1);
     const StreamUnit unit = shared.units[live % 2];
@@ -273,8 +329,11 @@ __device__ inline void stream_consumer(const SequenceArgs& a, StreamShared<Tile>
     std::byte* const u_record = unit.record == nullptr
                                     ? nullptr
                                     : unit.record + a.record_layout.nodes_begin + 4 * (int64_t{unit.hv} * f.V + row);
+    const bool uses_state = Pending ? unit.uses_state : !unit.fresh;
+    const bool restarts = draft && program.restarts > 0;
+    bool from_zero = unit.fresh;
     const auto load_start = [&] {
-      if (unit.fresh) {
+      if (from_zero) {
         tile.zero();
       } else {
         tile.load_shared(state, v0);
@@ -284,42 +343,56 @@ __device__ inline void stream_consumer(const SequenceArgs& a, StreamShared<Tile>
       __syncwarp();
       if (lane == 0) arrive(&shared.state_empty);
     };
-    if (!unit.fresh) wait_barrier(&shared.state_full, copies++ & 1);
+    if (uses_state) wait_barrier(&shared.state_full, uses++ & 1);
     load_start();
-    const bool restarts = draft && program.restarts > 0;
-    if (!unit.fresh && !restarts) release_state();
+    if (uses_state && !restarts) release_state();
+    if (Pending && unit.path_steps == 0 && unit.destination != nullptr) tile.store(unit.destination, f.state, f, v0);
 #pragma unroll 1
     for (int s = 0; s < unit.steps; ++s) {
-      int node = s, mode = s == unit.count - 1 ? DraftProgram::kLeaf : 0;
-      if (draft) node = program.node[s], mode = program.mode[s];
-      if (mode & DraftProgram::kRestart) load_start();
       wait_barrier(shared.token_full + ring.place, ring.parity);
       float* const at = shared.tokens[ring.place];
       const Vectors token{at};
-      float* const u_row = u_rows + (draft ? node * Shared::kRows : 0);
-      if ((mode & DraftProgram::kReplay) == 0) {
-        float p[R], w[R];
-        tile.dots(token, p, w);
-        const float row_p = sum_rows<Tile::kLanes, R>(p, tile.j), row_w = sum_rows<Tile::kLanes, R>(w, tile.j);
-        const RowResult result = finish_row(token.scalars(), at[Vectors::kFloats + row], row_p, row_w, a.tokens.scale);
-        if (owns_row) {
-          u_row[row] = result.u;
-          store_element(a.tokens.out.data, Io::token(a.tokens.out.dtype), out_row + node * a.tokens.out.token_stride,
-                        result.out);
-          if (u_record != nullptr) *reinterpret_cast<float*>(u_record + node * a.record_layout.node_bytes) = result.u;
+      const int own = Pending ? s - unit.path_steps : s;  // negative: recorded
+      int node = own, mode = (!Pending || own >= 0) && own == unit.count - 1 ? DraftProgram::kLeaf : 0;
+      const float* u_from = at + Vectors::kFloats + v0;
+      if (!Pending || own >= 0) {
+        if (draft) node = program.node[own], mode = program.mode[own];
+        if (mode & DraftProgram::kRestart) load_start();
+        float* const u_row = u_rows + (draft ? node * Shared::kRows : 0);
+        u_from = u_row + v0;
+        if ((mode & DraftProgram::kReplay) == 0) {
+          float p[R], w[R];
+          tile.dots(token, p, w);
+          const float row_p = sum_rows<Tile::kLanes, R>(p, tile.j), row_w = sum_rows<Tile::kLanes, R>(w, tile.j);
+          const RowResult result =
+              finish_row(token.scalars(), at[Vectors::kFloats + row], row_p, row_w, a.tokens.scale);
+          if (owns_row) {
+            u_row[row] = result.u;
+            store_element(a.tokens.out.data, Io::token(a.tokens.out.dtype), out_row + node * a.tokens.out.token_stride,
+                          result.out);
+            if (u_record != nullptr) *reinterpret_cast<float*>(u_record + node * a.record_layout.node_bytes) = result.u;
+          }
         }
+        __syncwarp();
       }
       if ((mode & DraftProgram::kLeaf) == 0) {
-        __syncwarp();
         float u[R];
-        load_rows<R>(u_row + v0, u);
+        load_rows<R>(u_from, u);
         tile.update(token, u);
+        if (Pending && own == -1) {
+          if (unit.destination != nullptr) tile.store(unit.destination, f.state, f, v0);
+          if (restarts) {  // they begin here
+            tile.store_shared(state, v0);
+            fence_shared_for_copies();
+            from_zero = false;
+          }
+        }
       }
       __syncwarp();
       if (lane == 0) arrive(shared.token_empty + ring.place);
       ring.advance(1);
     }
-    if (!unit.fresh && restarts) release_state();
+    if (uses_state && restarts) release_state();
     __syncwarp();
     if (lane == 0) arrive(shared.unit_empty + live % 2);
   }
@@ -328,13 +401,13 @@ __device__ inline void stream_consumer(const SequenceArgs& a, StreamShared<Tile>
 #endif
 
 // Registers a thread: a block is launched with 128 for each of 256 threads, and its warps share them anew. The splits
-// with the fewest spills (fp32 12 bytes, bf16 none).
-template <class Tile>
-constexpr int kProducerRegisters = Tile::kStateRegisters > 64 ? 80 : 88;
-template <class Tile>
-constexpr int kConsumerRegisters = 256 - kProducerRegisters<Tile>;
+// with the fewest spills (none to 12 bytes).
+template <class Tile, bool Pending>
+constexpr int kProducerRegisters = Tile::kRounds || Pending ? 88 : 80;
+template <class Tile, bool Pending>
+constexpr int kConsumerRegisters = 256 - kProducerRegisters<Tile, Pending>;
 
-template <class Tile, class Io>
+template <class Tile, class Io, bool Pending>
 __global__ void __launch_bounds__(256, 2) verify_stream_kernel(const __grid_constant__ StreamArgs args) {
 #ifdef KDA_STREAM_CODE
   using Layout = StreamLayout<Tile>;
@@ -361,11 +434,11 @@ __global__ void __launch_bounds__(256, 2) verify_stream_kernel(const __grid_cons
   wait_for_previous_kernel();
   const int warp = threadIdx.x / kWarp;
   if (warp < Shared::kWarps) {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters<Tile>));
-    stream_consumer<Tile, Io>(a, shared, stream_memory, u_rows, programs);
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters<Tile, Pending>));
+    stream_consumer<Tile, Io, Pending>(a, shared, stream_memory, u_rows, programs);
   } else {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters<Tile>));
-    StreamProducer<Tile, Io>(a, shared, stream_memory, programs, warp - Shared::kWarps).run(args.units);
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters<Tile, Pending>));
+    StreamProducer<Tile, Io, Pending>(a, shared, stream_memory, programs, warp - Shared::kWarps).run(args.units);
   }
 #endif
 }
