@@ -168,7 +168,7 @@ void Doctor::add_model_facts(const Json& config, Scope& scope) const {
     std::string known;
     for (const Json& family : families_.at("families"))
       known += (known.empty() ? "" : ", ") + family.at("architectures").at(0).get<std::string>();
-    throw UsageError("the model's config.json has no \"architectures\": expected a list that names one, such as " +
+    throw UsageError("the model's config.json has no \"architectures\" that names one: expected a list, such as " +
                      known + "; is it the config.json of the model, and whole?");
   }
   if (scope.get("model.family").is_null())

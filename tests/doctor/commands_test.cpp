@@ -383,7 +383,7 @@ TEST(Commands, WrongUseIsOneClearLine) {
   }
   std::ofstream(path) << "{\"model_type\": \"kimi_linear\"}";
   EXPECT_NE(complaint("vllm serve m", "h200", path)
-                .find("has no \"architectures\": expected a list that names one, such as "),
+                .find("has no \"architectures\" that names one: expected a list, such as "),
             std::string::npos);
   std::ofstream(path) << std::string(200000, '[') << std::string(200000, ']');
   EXPECT_NE(complaint("vllm serve m", "h200", path).find("not a JSON object"), std::string::npos);
