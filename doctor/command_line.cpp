@@ -41,6 +41,10 @@ class Splitter {
   void add(char c) {
     word_ += c;
     open_ = true;
+    count();
+  }
+
+  void count() {
     if (++produced_ > 2 * kMaxCommandBytes) throw UsageError("the command grows past 1 MiB by its own variables");
   }
 
@@ -54,6 +58,7 @@ class Splitter {
       quoted(c);
     } else if (c == '\n') {
       end_word();
+      if (!array_.empty()) return;
       size_t next = at_;
       while (next < text_.size() && is_space(text_[next])) ++next;
       if (next >= text_.size() || text_[next] != '-') end_command();
@@ -80,6 +85,7 @@ class Splitter {
         if (depth == 0 && text_[at_] == ')') break;
       }
     } else if (c == '$') {
+      if (expand_array()) return;
       std::string value;
       if (!variable(value)) {
         add(c);
@@ -91,6 +97,17 @@ class Splitter {
         else
           add(d);
       }
+    } else if (c == '(' && open_ && array_.empty() && is_assignment(word_) && word_.back() == '=') {
+      array_ = word_.substr(0, word_.find('='));  // NAME=(...)
+      word_.clear();
+      open_ = false;
+      outer_ = std::move(command_.words);
+      command_.words.clear();
+    } else if (c == ')' && !array_.empty()) {
+      end_word();
+      arrays_[array_] = std::move(command_.words);
+      command_.words = std::move(outer_);
+      array_.clear();
     } else if (c == '(' && !open_ && command_.words.empty()) {  // a subshell
     } else {
       add(c);
@@ -111,6 +128,7 @@ class Splitter {
           continue;
         }
       } else if (quote == '"' && c == '$') {
+        if (expand_array()) continue;
         std::string value;
         if (variable(value)) {
           for (const char d : value) add(d);
@@ -120,6 +138,23 @@ class Splitter {
       add(c);
     }
     if (at_ >= text_.size()) throw UsageError(std::string("a quote is not closed: ") + quote);
+  }
+
+  // ${NAME[@]} at at_, if the text has set the array: adds its words and moves to the closing brace.
+  bool expand_array() {
+    const size_t close = peek() == '{' ? text_.find("[@]}", at_) : std::string_view::npos;
+    if (close == std::string_view::npos) return false;
+    const auto array = arrays_.find(std::string(text_.substr(at_ + 2, close - at_ - 2)));
+    if (array == arrays_.end()) return false;
+    const std::vector<std::string> words = array->second;
+    if (words.empty() && word_.empty()) open_ = false;
+    for (size_t i = 0; i < words.size(); ++i) {
+      if (i > 0) end_word();
+      open_ = true;
+      for (const char c : words[i]) add(c);
+    }
+    at_ = close + 3;
+    return true;
   }
 
   // $NAME, ${NAME} or ${NAME:-default} at at_, if its value is known: moves to its last character.
@@ -163,6 +198,7 @@ class Splitter {
   }
 
   void end_word() {
+    count();
     if (open_ && !skip_next_) command_.words.push_back(std::move(word_));
     if (open_) skip_next_ = false;
     word_.clear();
@@ -171,6 +207,7 @@ class Splitter {
 
   void end_command() {
     end_word();
+    if (!array_.empty()) return;  // ; and & have no place in an array
     skip_next_ = false;
     const auto& words = command_.words;
     if (words.empty()) return;
@@ -200,6 +237,9 @@ class Splitter {
   SimpleCommand command_;
   std::vector<SimpleCommand> commands_;
   std::map<std::string, std::string> variables_, exported_;
+  std::string array_;               // the array whose words are being read
+  std::vector<std::string> outer_;  // the command's words in front of it
+  std::map<std::string, std::vector<std::string>> arrays_;
 };
 
 bool matches(std::string_view pattern, std::string_view word) {

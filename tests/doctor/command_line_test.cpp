@@ -51,6 +51,15 @@ TEST(Split, VariablesOfTheTextItself) {
   EXPECT_EQ(commands.back().exported, (Words{"A=1", "B=1", "C=3"}));
   EXPECT_EQ(split_words(join_words({"A=x y", "a=", "$M", "b"})), (Words{"A=x y", "a=", "$M", "b"}));
   EXPECT_EQ(join_words({"A=x y", "b"}), "A='x y' b");
+  EXPECT_EQ(
+      split_commands("A=(--tp 8\n  # c\n 'x y' '')\nB=()\nserve \"${A[@]}\" ${B[@]} \"${B[@]}\" ${C[@]} p${A[@]}q")
+          .back()
+          .words,
+      (Words{"serve", "--tp", "8", "x y", "", "${C[@]}", "p--tp", "8", "x y", "q"}));
+  EXPECT_EQ(split_words("A=(open a; b"), (Words{}));
+  std::string words_bomb = "A=('' '')";
+  for (int i = 0; i < 40; ++i) words_bomb += "\nA=(\"${A[@]}\" \"${A[@]}\")";
+  EXPECT_THROW(split_commands(words_bomb), UsageError);
   std::string bomb = "A=" + std::string(1000, 'x');
   for (int i = 0; i < 40; ++i) bomb += "\nA=$A$A";
   EXPECT_THROW(split_commands(bomb), UsageError);
