@@ -100,8 +100,6 @@ Json report_json(const Options& options, const Question& question, const doctor:
                window = static_cast<double>(info.conv_slot_bytes),
                record = question.speculation ? static_cast<double>(info.record_row_bytes) : 0;
   const double sequence = layers * (state + window + record);
-  // Without the backend's code in this build nothing says what its kernels' workspace would be.
-  const bool workspace_known = info.backend != KDA_BACKEND_CUDA || info.workspace_bytes > 0;
   return {{"model", options.model.empty() ? options.model_config : options.model},
           {"machine", gpu.name},
           {"described", question.described_gpu != 0},
@@ -120,7 +118,7 @@ Json report_json(const Options& options, const Question& question, const doctor:
             {"conv window of a sequence", layers * window},
             {"records of a sequence", layers * record},
             {"a state per node instead", question.speculation ? layers * state * question.nodes : 0},
-            {"workspace of a call", workspace_known ? Json(static_cast<double>(info.workspace_bytes)) : Json()},
+            {"workspace of a call", static_cast<double>(info.workspace_bytes)},
             {"a sequence, all together", sequence}}},
           {"sequences", sequences_that_fit(options, gpu, sequence)},
           {"cost_model", cost.basis()}};
@@ -146,8 +144,7 @@ void print_report(const Json& report) {
   }
   std::printf("\n");
   for (const auto& [name, bytes] : report["bytes"].items()) {
-    bytes.is_null() ? std::printf("%-38s %16s\n", name.c_str(), "not known without the backend's code")
-                    : std::printf("%-38s %16.0f\n", name.c_str(), bytes.get<double>());
+    std::printf("%-38s %16.0f\n", name.c_str(), bytes.get<double>());
   }
   std::printf("%-38s %16.0f   (%s)\n", "sequences that fit", report["sequences"]["fit"].get<double>(),
               text(report["sequences"]["basis"]).c_str());

@@ -1,10 +1,7 @@
-// Registry function of fast extend in chunks, and its workspace.
-#include <algorithm>
-
+// Registry function of fast extend in chunks; its workspace is in workspace.cpp.
 #include "cuda/check_values.h"
 #include "cuda/chunk.h"
 #include "cuda/host.h"
-#include "cuda/host_lists.h"
 #include "cuda/kernels.h"
 
 namespace kda {
@@ -13,10 +10,6 @@ using namespace cuda;
 
 namespace cuda::chunk {
 namespace {
-
-constexpr int64_t kLeastSegmentChunks = 8;
-
-int64_t align_up(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // Which rows the chunks of a call belong to; a block a row.
 __global__ void __launch_bounds__(128) number_chunks_kernel(const __grid_constant__ Args a) {
@@ -31,32 +24,7 @@ __global__ void __launch_bounds__(128) number_chunks_kernel(const __grid_constan
 
 }  // namespace
 
-Workspace workspace_of(const Problem& p) {
-  Workspace w{};
-  w.chunks = p.max_tokens / kTokens + p.max_rows;
-  const int64_t packets = p.value_heads * int64_t{p.key_dim == 64 ? Packet<64>::kBytes : Packet<128>::kBytes};
-  w.packets_at = align_up(w.chunks * 4);
-  w.carry_bytes = p.slot_elements() * 4;
-  w.segment_chunks = w.chunks;
-  w.bytes = w.packets_at + w.chunks * packets;
-  w.carry_at = w.bytes;
-  // lists in host memory come behind the kernel's own part
-  const int64_t limit = (p.max_workspace_bytes - host_list_bytes(p)) / 256 * 256;
-  if (w.bytes > limit) {
-    const int64_t room = limit - w.packets_at - 2 * w.carry_bytes;
-    w.segment_chunks = std::max(room / packets, std::min(w.chunks, kLeastSegmentChunks));
-    w.carry_at = w.packets_at + w.segment_chunks * packets;
-    w.bytes = w.carry_at + 2 * w.carry_bytes;
-  }
-  return w;
-}
-
 }  // namespace cuda::chunk
-
-int64_t cuda_extend_chunks_workspace(const Problem& p) {
-  if ((p.key_dim != 64 && p.key_dim != 128) || (p.value_dim != 64 && p.value_dim != 128)) return 0;
-  return chunk::workspace_of(p).bytes;
-}
 
 Status cuda_extend_chunks(const Problem& p, const ExtendLaunch& l, const Execution& execution) {
   chunk::Args args{};

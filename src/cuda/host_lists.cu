@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cuda/device/move.cuh"
 #include "cuda/host.h"
 #include "cuda/host_lists.h"
+#include "cuda/workspace.h"
 
 namespace kda {
 namespace cuda {
@@ -22,28 +22,8 @@ __global__ void __launch_bounds__(kListThreads) write_host_lists_kernel(const __
 
 }  // namespace cuda
 
-namespace {
-
-constexpr int64_t kListAlignment = 16;
-
-int64_t aligned(int64_t bytes) { return (bytes + kListAlignment - 1) / kListAlignment * kListAlignment; }
-
-}  // namespace
-
-int64_t host_list_bytes(const Problem& p) {
-  constexpr int64_t kIndex = sizeof(int64_t);
-  // slots, dst_slots, record_rows, tips or pending tips, pending record rows
-  constexpr int64_t kRowLists = 5, kSnapshotLists = 3;
-  const int64_t rows = aligned((p.max_rows + 1) * kIndex), nodes = p.max_rows * p.max_nodes;
-  int64_t bytes = rows * (kRowLists + 1) + aligned(p.max_rows) + kSnapshotLists * aligned(p.max_snapshots * kIndex);
-  bytes += aligned(std::max(p.max_tokens, nodes) * kIndex) + aligned(nodes * kIndex);  // parents, node_slots
-  constexpr int64_t kMoveEntries = cuda::kMoveSharedBytes / 16;  // a move call of 16-byte pieces takes no more
-  const uint32_t moves = KDA_OPERATION_BIT(KDA_MOVE) | KDA_OPERATION_BIT(KDA_CONV_MOVE);
-  return (p.operations & moves) != 0 ? std::max(bytes, 2 * aligned(kMoveEntries * kIndex)) : bytes;
-}
-
 std::byte* HostListStager::begin_list() {
-  const int64_t begin = aligned(used_);
+  const int64_t begin = cuda::align_host_list(used_);
   constexpr std::byte kZero{};
   while (used_ < begin) push(&kZero, 1);
   return area_ + begin;

@@ -6,16 +6,14 @@
 
 namespace kda {
 
-// Bytes of workspace that the host lists of any call within the plan's limits need.
-int64_t host_list_bytes(const Problem& problem);
-
 // A piece of packed lists as an argument of a kernel; those are limited to 4 KiB.
 struct HostListChunk {
   static constexpr int kBytes = 3584;
   std::byte bytes[kBytes];
 };
 
-// Packs lists into `area` (16-byte aligned device memory of `bytes` bytes), in the order of the stream.
+// Packs lists into `area` (16-byte aligned device memory of `bytes` bytes; host_list_bytes, workspace.h, is enough), in
+// the order of the stream.
 class HostListStager {
  public:
   HostListStager(const Problem& problem, std::byte* area, int64_t bytes, void* stream)

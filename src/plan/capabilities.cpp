@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "cuda/workspace.h"
 #if KDA_WITH_CUDA
-#include "cuda/host_lists.h"
 #include "cuda/load.h"
 #include "cuda/probe.h"
 #endif
@@ -60,12 +60,7 @@ Capabilities probe_capabilities(int cuda_device, int described_gpu) {
 }
 
 int64_t backend_list_bytes(Backend backend, const Problem& problem) {
-#if KDA_WITH_CUDA
-  if (backend == Backend::cuda) return host_list_bytes(problem);
-#else
-  (void)backend, (void)problem;
-#endif
-  return 0;
+  return backend == Backend::cuda ? host_list_bytes(problem) : 0;
 }
 
 Status prepare_backend(Backend backend, const Capabilities& capabilities) {

@@ -11,16 +11,7 @@ namespace kda {
 namespace {
 
 // Kernels that this build has no code for are rows too, without a function: a plan can be made for a GPU that is only
-// described. What their workspaces would be is not known.
-#if !KDA_WITH_CUDA
-#define KDA_KERNEL(...)
-#define KDA_WORKSPACE(name) \
-  int64_t name(const Problem&) { return 0; }
-#include "cuda/cuda_kernels.def"
-#undef KDA_KERNEL
-#undef KDA_WORKSPACE
-#endif
-
+// described.
 #define KDA_WORKSPACE(name)
 #define KDA_KERNEL(kernel, op, ...)                                                                    \
   KernelRow{.name = #kernel,                                                                           \

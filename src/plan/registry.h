@@ -7,10 +7,8 @@
 
 #include "core/kernel.h"
 #include "cpu/kernels.h"
-#include "reference/kernels.h"
-#if KDA_WITH_CUDA
 #include "cuda/kernels.h"
-#endif
+#include "reference/kernels.h"
 
 namespace kda {
 

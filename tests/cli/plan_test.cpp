@@ -128,6 +128,22 @@ TEST(Plan, EveryModelOnEveryMachine) {
   }
 }
 
+// The same arithmetic with and without the backend's code in the build.
+TEST(Plan, WorkspaceOfADescribedGpu) {
+  const auto workspace = [](const std::vector<std::string>& more) {
+    const Answer answer = ask({"--model", "Kimi-Linear-48B-A3B", "--gpu", "h200"}, more);
+    EXPECT_EQ(answer.exit_code, 0) << answer.err;
+    return answer.json["bytes"]["workspace of a call"].get<double>();
+  };
+  // Room for the lists of the largest move: two of 3072 entries of 8 bytes.
+  constexpr double kLists = 2 * 3072 * 8;
+  EXPECT_EQ(workspace({}), kLists);
+  // 512 / 16 + 1 chunks: a number each, rounded up to 256 bytes, and for each head a packet of three 16 x 128 matrices
+  // in 16 bits, two triangles of three 8 x 8 tiles in fp32 and 128 decays in fp32.
+  constexpr double kPacket = 3 * 16 * 128 * 2 + 2 * 3 * 64 * 4 + 128 * 4;
+  EXPECT_EQ(workspace({"--numerics", "fast"}), 256 + 33 * 32 * kPacket + kLists);
+}
+
 TEST(Plan, RefusalsAreAnswersWithTheirCode) {
   const auto refused = [](const std::vector<std::string>& more) {
     const Answer answer = ask({"--model", "Kimi-Linear-48B-A3B"}, more);

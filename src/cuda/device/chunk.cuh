@@ -11,27 +11,9 @@
 #include "core/types.h"
 #include "cuda/device/numerics.cuh"
 #include "cuda/device/rows.cuh"
+#include "cuda/workspace.h"
 
 namespace kda::cuda::chunk {
-
-constexpr int kTokens = kFastSnapshotStep;  // of a chunk: snapshots then fall on borders of chunks
-static_assert(kTokens == 16, "two tiles of eight tokens, as mma.sync has them");
-
-// A packet holds the operands as lanes of mma.sync want them, so that a lane reads 16 consecutive bytes. Lane 4g + j of
-// a warp; channels of a lane: the eight from 32s + 8j on, for each group s of 32 channels.
-template <int K>
-struct Packet {
-  static constexpr int kGroups = K / 32;
-  static constexpr int kHalf = kGroups * 512;      // 8 tokens, 16 bits each
-  static constexpr int kKhat = 0;                  // bf16 [2 tiles of tokens][group][lane] 8 channels of token g
-  static constexpr int kQhat = kKhat + 2 * kHalf;  // likewise
-  static constexpr int kKend = kQhat + 2 * kHalf;  // fp16 [K/16][lane] (2 columns of channels) x (2 tiles of tokens)
-  static constexpr int kT = kKend + 2 * kHalf;     // tf32 [3][lane] rows g, columns 2j and 2j+1; tiles 00, 10, 11
-  static constexpr int kP = kT + 3 * 32 * 8;       // likewise
-  static constexpr int kDecay = kP + 3 * 32 * 8;   // fp32 [K]
-  static constexpr int kBytes = kDecay + K * 4;
-  static_assert(kBytes % 128 == 0);
-};
 
 struct Args {
   TokenInputs tokens;

@@ -3,11 +3,11 @@
 #pragma once
 
 #include "cuda/device/rows.cuh"
+#include "cuda/workspace.h"
 
 namespace kda::cuda {
 
 constexpr int kMoveThreads = 256;
-constexpr int kMoveSharedBytes = 48 * 1024;
 
 template <class Pool>
 struct MoveArgs {
