@@ -11,10 +11,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <type_traits>
 #include <vector>
 
@@ -27,6 +29,19 @@ enum ExitCode : int {
   kWrongUse = 2,    // bad options or bad files, or something this machine or build cannot do
 };
 
+// A number as people write it: decimal, nothing around it, finite. Not hexadecimal, octal (010 is read as neither 8 nor
+// 10), nan or +1.
+template <class T>
+bool parse_decimal(std::string_view text, T& value) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const std::string_view digits = text.substr(!text.empty() && text[0] == '-' ? 1 : 0);
+  if (digits.empty() || !(is_digit(digits[0]) || digits[0] == '.')) return false;
+  if (digits.size() > 1 && digits[0] == '0' && is_digit(digits[1])) return false;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return stop == end && error == std::errc();
+}
+
 // An option's check: a number of type T from `least` to `most`. What is not a number is said to be none.
 template <class T>
 CLI::Validator number_between(T least, T most) {
@@ -34,7 +49,7 @@ CLI::Validator number_between(T least, T most) {
   CLI::Validator check;
   check.operation([=](std::string& text) {
     T value{};
-    const bool inside = CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
+    const bool inside = parse_decimal(text, value) && value >= least && value <= most;
     return inside ? std::string() : fmt::format("expected {}, found '{}'", range, text);
   });
   return check;
@@ -44,7 +59,7 @@ CLI::Validator number_between(T least, T most) {
 struct Call {
   std::string_view command;  // "replay"
   bool json = false;         // --json: one JSON object on stdout
-  // doctor: the words behind "--", as they are. CLI11 would read "[1,2]" among them as a list of its own.
+  // doctor and explain: the words behind "--", as they are. CLI11 would read "[1,2]" among them as a list of its own.
   std::vector<std::string> words{};
 
   // Prints "kda COMMAND: TEXT; way out: WAY_OUT" as one line on stderr and returns the exit code.

@@ -23,6 +23,17 @@ int refuse(const Call& call, const kda_error& error, kda_status status) {
   return kAnswerIsNo;
 }
 
+// The library would move the whole plan to where the forced kernels run; that is not the machine asked about.
+kda_error forced_elsewhere(const Options& options, const doctor::Gpu& gpu) {
+  kda_error error = empty_error();
+  const std::string text = fmt::format(
+      "{}: a forced kernel cannot serve the problem. Asked: --kernels {} with --gpu {}. Supported: kernels of backend "
+      "cuda that run on it. Way out: leave out --kernels, or --backend cpu to plan for the CPU",
+      kda_status_code(KDA_E_KERNEL_UNFIT), options.kernels, gpu.name);
+  text.copy(error.message, sizeof error.message - 1);
+  return error;
+}
+
 io::Result<ContextPointer> context_for(const Options& options, const plan::Question& question) {
   kda_context_options wanted = {};
   wanted.struct_size = sizeof wanted;
@@ -52,10 +63,19 @@ int run_plan(const Options& options, const Call& call) {
 
     const doctor::Json data = lookup.resources().json("data/cost_model.json");
     const int threads = options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
-    const plan::CostModel cost(data, gpu, info.backend == KDA_BACKEND_CUDA, threads);
+    const plan::CostModel cost(data, gpu, info.backend, threads);
     const nlohmann::ordered_json report = plan::report_json(options, *question, gpu, raw, info, cost);
+    if (!options.gpu.empty() && plan::is_gpu(gpu) && info.backend != KDA_BACKEND_CUDA && options.backend == "auto" &&
+        !options.kernels.empty()) {
+      return refuse(call, forced_elsewhere(options, gpu), KDA_E_KERNEL_UNFIT);
+    }
     call.json ? print_json(report) : plan::print_report(report);
-    return kDone;
+    const nlohmann::ordered_json& fit = report["sequences"]["fit"];
+    if (fit.is_null() || fit.get<double>() >= options.rows) return kDone;
+    return call.fail(fmt::format("a batch of {} does not fit: {} of {} bytes do", options.rows, fit.get<double>(),
+                                 report["bytes"]["a sequence, all together"].get<double>()),
+                     "a smaller --batch, --state-dtype bf16, more --tensor-parallel ranks, or more --memory-gib",
+                     kAnswerIsNo);
   } catch (const doctor::UsageError& error) {
     return call.fail(error.what());
   } catch (const doctor::DataError& error) {

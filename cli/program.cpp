@@ -29,6 +29,28 @@ constexpr CommandRow kCommands[] = {
 // CLI11's texts can quote arguments of several lines; a message is one line.
 std::string one_line(std::string_view text) { return io::printable(text, 600); }
 
+// An option that is given empty is a variable that was not set in a script, never a wish.
+void refuse_empty_values(CLI::App& command) {
+  constexpr const char* kMayBeEmpty = "--prompt";
+  for (CLI::Option* option : command.get_options()) {
+    if (option->get_expected_max() == 0 || option->get_positional() || option->check_name(kMayBeEmpty)) continue;
+    option->check(
+        [](const std::string& value) { return value.empty() ? "expected a value, found none" : std::string(); });
+  }
+}
+
+// "--gpu=" would take the word behind it as its value.
+const char* option_without_value(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--") return nullptr;
+    if (word.size() > 3 && word.substr(0, 2) == "--" && word.find_first_of("= ") == word.size() - 1 &&
+        word.back() == '=')
+      return argv[i];
+  }
+  return nullptr;
+}
+
 int parse_and_run(int argc, const char* const* argv) {
   CLI::App program("Kimi Delta Attention for inference", "kda");
   program.require_subcommand(0, 1);
@@ -40,15 +62,21 @@ int parse_and_run(int argc, const char* const* argv) {
     command->add_flag("--json", json, "Print one JSON object on stdout");
     command->footer("Exit codes: 0 done, 1 the answer is no, 2 wrong use, or what this machine or build cannot do.");
     actions.emplace_back(command, row.add(*command));  // doctor has a footer of its own
+    refuse_empty_values(*command);
   }
   const auto chosen = [&]() -> CLI::App* {
     const auto parsed = program.get_subcommands();
     return parsed.empty() ? nullptr : parsed.front();
   };
-  int parsed_until = argc;  // the words of a launch command are not for CLI11
-  for (int i = 2; i < argc && std::strcmp(argv[1], "doctor") == 0 && parsed_until == argc; ++i)
+  int parsed_until = argc;  // words behind the "--" of a launch command or a message are not for CLI11
+  const bool takes_words = argc > 1 && (std::strcmp(argv[1], "doctor") == 0 || std::strcmp(argv[1], "explain") == 0);
+  for (int i = 2; i < argc && takes_words && parsed_until == argc; ++i)
     if (std::strcmp(argv[i], "--") == 0) parsed_until = i;
   const std::vector<std::string> words(argv + std::min(parsed_until + 1, argc), argv + argc);
+  if (const char* option = option_without_value(parsed_until, argv)) {
+    fmt::print(stderr, "kda: {}: expected a value, found none; way out: kda --help\n", one_line(option));
+    return kWrongUse;
+  }
   try {
     program.parse(parsed_until, argv);
   } catch (const CLI::Success& help) {  // --help, --version
@@ -62,7 +90,8 @@ int parse_and_run(int argc, const char* const* argv) {
     // CLI11 looks for what is missing before what is too much; a mistyped option explains both.
     const std::vector<std::string> unknown = (command != nullptr ? command : &program)->remaining();
     std::string text = error.what();
-    if (!unknown.empty() && unknown.front() != "--") {
+    const bool takes_any = command != nullptr && command->get_allow_extras();
+    if (!takes_any && !unknown.empty() && unknown.front() != "--") {
       text = fmt::format("unknown {} '{}'",
                          unknown.front().rfind('-', 0) == 0 ? "option"
                          : command != nullptr               ? "argument"

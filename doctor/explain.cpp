@@ -4,30 +4,11 @@
 #include <cctype>
 #include <set>
 
-#include "command_line.h"
-
 namespace kda::doctor {
 
 namespace {
 
-constexpr size_t kMinLetters = 11;       // a pattern with fewer fixed letters would match almost anything
-constexpr size_t kMaxQuery = 1 << 18;    // a traceback; more is cut
-constexpr double kSimilarEnough = 0.45;  // share of a pattern's words
-
-std::vector<std::string> words_of(std::string_view text) {
-  std::vector<std::string> words;
-  std::string word;
-  for (const char c : text) {
-    if (std::isalnum(static_cast<unsigned char>(c)) || c == '_') {
-      word += c;
-    } else if (!word.empty()) {
-      words.push_back(std::move(word));
-      word.clear();
-    }
-  }
-  if (!word.empty()) words.push_back(std::move(word));
-  return words;
-}
+constexpr size_t kMaxQuery = 1 << 18;  // a traceback; more is cut
 
 // libkda's own records keep to what the C library needs; here they get the reference's form.
 Json reference_form(const Json& own) {
@@ -91,25 +72,30 @@ Catalogue::Catalogue(const Resources& resources) {
     std::vector<std::string> texts = {records_[r].at("message_pattern").get<std::string>()};
     if (records_[r].contains("also"))
       for (const Json& text : records_[r]["also"]) texts.push_back(text.get<std::string>());
+    std::set<std::string> words;
     for (const std::string& text : texts) {
-      Pattern pattern;
-      pattern.record = r;
-      size_t at = 0;
-      while (at <= text.size()) {
-        const size_t open = text.find('{', at);
-        const size_t close = open == std::string::npos ? open : text.find('}', open);
-        const bool hole = close != std::string::npos;
-        std::string part = simplify(text.substr(at, hole ? open - at : std::string::npos));
-        if (!part.empty() && part != "." && part != ". ") {
-          pattern.letters += part.size();
-          pattern.parts.push_back(std::move(part));
-        }
-        if (!hole) break;
-        at = close + 1;
-      }
-      if (!pattern.parts.empty()) patterns_.push_back(std::move(pattern));
+      patterns_.push_back({r, text.find("{flag}") != std::string::npos, MessagePattern(text)});
+      for (const std::string& part : patterns_.back().message.parts())
+        for (std::string& word : words_of(part)) words.insert(std::move(word));
     }
+    for (const std::string& word : words) ++word_records_[word];
   }
+  for (const std::string& name : resources.list("engines/")) {
+    if (name == "engines/schema.json") continue;
+    const Json engine = resources.json(name);
+    std::vector<std::string>& flags = options_[engine.at("engine").get<std::string>()];
+    for (const Json& option : engine.at("options"))
+      for (const Json& flag : option.at("flags")) flags.push_back(comparable(flag.get<std::string>()));
+    for (const Json& option : engine.at("other_options"))  // how many words it takes, then its names
+      for (size_t i = 1; i < option.size(); ++i) flags.push_back(comparable(option[i].get<std::string>()));
+    std::sort(flags.begin(), flags.end());
+  }
+}
+
+const std::vector<std::string>& Catalogue::options_of(const std::string& engine) const {
+  static const std::vector<std::string> none;
+  const auto found = options_.find(engine);
+  return found == options_.end() ? none : found->second;
 }
 
 const Json* Catalogue::find(std::string_view code) const {
@@ -120,76 +106,6 @@ const Json* Catalogue::find(std::string_view code) const {
     if (simplify(record.at("id").get<std::string>()) == wanted || simplify(record.value("error_class", "")) == wanted)
       if (simplify(record.at("id").get<std::string>()) == wanted || wanted.rfind("kda_e_", 0) == 0) return &record;
   return nullptr;
-}
-
-std::vector<Match> Catalogue::search(std::string_view query) const {
-  std::vector<Match> matches;
-  if (const Json* record = find(query)) return {{record, 1e9, true}};
-  const std::string text = simplify(query);
-  if (text.empty()) return matches;
-  std::vector<double> best(records_.size(), 0);
-  for (const Pattern& pattern : patterns_) {
-    size_t at = 0;
-    bool all = true;
-    for (const std::string& part : pattern.parts) {
-      const size_t found = text.find(part, at);
-      if (found == std::string::npos) {
-        all = false;
-        break;
-      }
-      at = found + part.size();
-    }
-    if (!all) continue;
-    // A short pattern must be all there is; a long one may sit anywhere in a traceback.
-    if (pattern.letters < kMinLetters && pattern.letters + 8 < text.size()) continue;
-    best[pattern.record] = std::max(best[pattern.record], static_cast<double>(pattern.letters));
-  }
-  for (size_t r = 0; r < records_.size(); ++r)
-    if (best[r] > 0) matches.push_back({&records_[r], best[r], true});
-  // Codes named inside a longer text, e.g. a log line of libkda.
-  for (const Json& record : records_) {
-    const std::string id = simplify(record.at("id").get<std::string>());
-    const size_t found = text.find(id);
-    if (found == std::string::npos) continue;
-    const size_t end = found + id.size();
-    const auto is_word = [&](size_t i) {
-      return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '-');
-    };
-    if (!is_word(end) && (found == 0 || !is_word(found - 1))) matches.push_back({&record, 1e6, true});
-  }
-  if (matches.empty() && text.find(' ') == std::string::npos) {  // one word: a mistyped code
-    for (const Json& record : records_) {
-      const std::string id = simplify(record.at("id").get<std::string>());
-      const size_t distance = edit_distance(text, id);
-      const bool is_near = distance <= std::max<size_t>(1, id.size() / 4);
-      if (is_near) matches.push_back({&record, 1.0 / static_cast<double>(1 + distance), false});
-    }
-  }
-  if (matches.empty() && text.find(' ') != std::string::npos) {  // a message that was cut or reworded: compare words
-    const std::vector<std::string> list = words_of(text);
-    const std::set<std::string> words(list.begin(), list.end());
-    std::vector<double> similar(records_.size(), 0);
-    for (const Pattern& pattern : patterns_) {
-      size_t total = 0, hit = 0;
-      for (const std::string& part : pattern.parts)
-        for (const std::string& word : words_of(part)) {
-          if (word.size() < 3) continue;
-          ++total;
-          hit += words.count(word);
-        }
-      if (total < 2 || hit < 2) continue;
-      // either most of the pattern is in the text, or most of the text is in the pattern
-      const double share =
-          std::max(static_cast<double>(hit) / static_cast<double>(total),
-                   0.9 * static_cast<double>(hit) / static_cast<double>(std::max<size_t>(3, words.size())));
-      similar[pattern.record] = std::max(similar[pattern.record], share);
-    }
-    for (size_t r = 0; r < records_.size(); ++r)
-      if (similar[r] >= kSimilarEnough) matches.push_back({&records_[r], similar[r], false});
-  }
-  std::stable_sort(matches.begin(), matches.end(), [](const Match& a, const Match& b) { return a.score > b.score; });
-  if (matches.size() > 5) matches.resize(5);
-  return matches;
 }
 
 std::string record_text(const Json& record) {

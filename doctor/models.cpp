@@ -70,10 +70,14 @@ Gpu Doctor::find_gpu(const std::string& name) const {
       major = std::stoi(digits) / 10;
       minor = std::stoi(digits) % 10;
     }
-    if (major < 1 || major > 20) throw UsageError("--gpu " + name + ": no such compute capability");
+    if (major < 1 || major > 20)
+      throw UsageError("--gpu " + name + ": no such compute capability; expected one such as sm_90 or sm_103");
     Json facts = {{"vendor", "nvidia"}, {"major", major}, {"minor", minor}, {"sm", major * 10 + minor}};
     return {"sm_" + std::to_string(major * 10 + minor), facts};
   }
+  if (key.rfind("sm", 0) == 0 && !digits.empty() &&
+      std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c) != 0; }))
+    throw UsageError("--gpu " + name + ": no such compute capability; expected one such as sm_90 or sm_103");
   // The longest matching alias wins, so that "NVIDIA H200 NVL" is an H200 and "gb300" is not a b300.
   const Json* best = nullptr;
   size_t length = 0;
@@ -93,7 +97,7 @@ Gpu Doctor::find_gpu(const std::string& name) const {
     if (detected) throw UsageError("the GPU \"" + wanted + "\" is not in the table: give --gpu NAME or --gpu sm_NN");
     const std::string near = nearest(key, names);
     throw UsageError("--gpu " + name + ": not in the table" + (near.empty() ? "" : ", did you mean " + near + "?") +
-                     " (sm_NN always works)");
+                     "; sm_NN names any NVIDIA GPU by its compute capability, such as sm_90");
   }
   Json facts = *best;
   facts.erase("names");

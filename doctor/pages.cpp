@@ -72,30 +72,119 @@ std::string page(const Json& record) {
   return out;
 }
 
-// The same matching as Catalogue::search: every fixed part of the pattern, in order; then words.
+// The same matching as Catalogue::search and MessagePattern, whose comments explain it; similar ones by words alone.
 const char* const kScript = R"(
-const simplify = t => t.toLowerCase().replace(/["`]/g, "'").replace(/\s+/g, " ").trim();
-const words = t => simplify(t).split(/[^a-z0-9_]+/).filter(w => w.length > 2);
-for (const r of RECORDS)
-  r.parts = r.patterns.map(p => p.split(/\{[^}]*\}/).map(simplify).filter(s => s && s !== "."));
-function search(query) {
-  const text = simplify(query);
-  if (!text) return RECORDS.map(r => [r, 0]);
-  let hits = [];
-  for (const r of RECORDS) {
-    let score = text === simplify(r.id) ? 1e9 : text.includes(simplify(r.id)) ? 1e6 : 0;
-    for (const parts of r.parts) {
-      let at = 0, letters = 0, all = parts.length > 0;
-      for (const part of parts) {
-        const found = text.indexOf(part, at);
-        if (found < 0) { all = false; break; }
-        at = found + part.length;
-        letters += part.length;
-      }
-      if (all && (letters >= 11 || letters + 8 >= text.length)) score = Math.max(score, letters);
+const comparable = t => t.replace(/\x1b\[[0-9;]*[a-z]/gi, "").replace(/[\u2018\u2019\u201c\u201d"`]/g, "'")
+  .replace(/\u2026/g, "...").toLowerCase().replace(/[0-9]+/g, "#").replace(/\s+/g, " ").trimEnd();
+const words = t => comparable(t).split(/[^a-z0-9_#]+/).filter(w => w.length > 2);
+function pattern(message) {
+  const split = message.split(/\{[^}]*\}/).map(comparable);
+  const parts = split.filter(s => /[^. ]/.test(s));
+  return {parts, letters: parts.reduce((n, p) => n + p.length, 0), option: message.includes("{flag}"),
+    holeFirst: !/[^. ]/.test(split[0]), holeLast: !/[^. ]/.test(split[split.length - 1])};
+}
+for (const r of RECORDS) r.messages = r.patterns.map(pattern);
+const overlap = (text, part, most) => {  // letters of the part's beginning that end the text
+  let n = Math.min(most, text.length);
+  while (n > 0 && !text.endsWith(part.slice(0, n))) --n;
+  return n;
+};
+function findWhole(p, text) {
+  let tried = 0;
+  for (let begin = text.indexOf(p.parts[0]); begin >= 0 && tried < 64; begin = text.indexOf(p.parts[0], begin + 1), ++tried) {
+    let at = begin + p.parts[0].length, all = true;
+    for (let i = 1; i < p.parts.length && all; ++i) {
+      const found = text.indexOf(p.parts[i], at);
+      if (found < 0) return null;
+      all = found - at <= 400;
+      at = found + p.parts[i].length;
     }
-    if (score) hits.push([r, score]);
+    if (all) return p.letters < 11 && p.letters + 8 < text.length ? null : {letters: p.letters, begin, end: at, whole: true};
   }
+  return null;
+}
+function goOn(p, part, at, letters, begin, text) {
+  for (; part < p.parts.length; ++part) {
+    const wanted = p.parts[part], next = text.indexOf(wanted, at);
+    if (next >= 0 && next - at <= 400) { letters += wanted.length; at = next + wanted.length; continue; }
+    const n = overlap(text.slice(at), wanted, wanted.length - 1), first = wanted.split(" ")[0];
+    if (text.length - at - n > 80 || (n === 0 && first.length > 1 && text.indexOf(first, at) >= 0)) return null;
+    return {letters: letters + n, begin, end: text.length};
+  }
+  return {letters, begin, end: p.holeLast && text.length - at <= 80 ? text.length : at};
+}
+function findCut(p, text) {
+  let best = null;
+  const offer = m => {
+    if (!m || (best && m.letters <= best.letters)) return;
+    const alone = m.begin === 0 && m.end === text.length;
+    const enough = alone ? 3 * m.letters >= text.length && (m.letters >= 16 || (m.letters >= 8 && 3 * m.letters >= p.letters))
+                         : m.letters >= 24 || (m.letters >= 14 && 2 * m.letters >= p.letters);
+    if (enough) best = m;
+  };
+  if (!p.parts.length || !text) return null;
+  p.parts.forEach((part, i) => {
+    if (part.includes(text)) offer({letters: text.length, begin: 0, end: text.length});
+    let n = Math.min(part.length, text.length);
+    while (n > 0 && !text.startsWith(part.slice(part.length - n))) --n;
+    if (n > 0) offer(goOn(p, i + 1, n, n, 0, text));
+    if (i === 0 && !p.holeFirst) return;
+    n = overlap(text, part, part.length - 1);
+    if (n >= 10 && text.length - n <= 80) offer({letters: n, begin: 0, end: text.length});
+    const first = text.indexOf(part);
+    if (first >= 0 && first <= 80) offer(goOn(p, i + 1, first + part.length, part.length, 0, text));
+  });
+  const start = p.parts[0];
+  let tried = 0;
+  for (let begin = text.indexOf(start); begin >= 0 && tried < 64; begin = text.indexOf(start, begin + 1), ++tried)
+    offer(goOn(p, 1, begin + start.length, start.length, begin, text));
+  const n = overlap(text, start, start.length - 1);
+  if (n > 0) offer({letters: n, begin: text.length - n, end: text.length});
+  return best;
+}
+function matching(text) {
+  const pieces = [];
+  const add = at => {
+    const raw = text.slice(at), front = raw.replace(/^[. ']+/, "");
+    pieces.push([raw, at], [front, text.length - front.length], [front.replace(/[. ']+$/, ""), text.length - front.length]);
+  };
+  add(0);
+  for (const ending of ["error: ", "exception: "])
+    if (text.includes(ending)) add(text.lastIndexOf(ending) + ending.length);
+  const bare = !/[ _-]/.test(text) && /(error|exception)$/.test(text);
+  const used = text.match(/(?<![a-z0-9-])--[a-z_#-]+/g) || [];
+  const engines = Object.keys(OPTIONS);
+  const own = engines.filter(e => text.includes(e) || used.some(o => engines.every(x => OPTIONS[x].includes(o) === (x === e))));
+  const engine = own.length === 1 ? own[0] : "";
+  const namesOne = flags => used.length ? used.some(o => flags.includes(o))
+    : pieces.some(([t]) => { const name = t.split(":")[0]; return name.length > 2 && flags.some(f => f.endsWith(name)); });
+  const hits = [];
+  for (const r of RECORDS) {
+    let best = null;
+    for (const p of r.messages) {
+      if (!p.parts.length || (p.option && !namesOne(OPTIONS[r.engine] || []))) continue;
+      let match = findWhole(p, text);
+      if (!match && !bare)
+        for (const [piece, offset] of pieces) {
+          const cut = findCut(p, piece);
+          if (cut && (!match || cut.letters > match.letters)) match = {...cut, begin: cut.begin + offset, end: cut.end + offset};
+        }
+      if (!match) continue;
+      const score = match.letters * (engine && r.engine !== engine && OPTIONS[r.engine] ? 0.5 : 1);
+      if (!best || score > best.score) best = {...match, record: r, score};
+    }
+    if (best) hits.push(best);
+  }
+  hits.sort((a, b) => b.score - a.score);
+  const top = hits[0];
+  const kept = hits.filter(h => h.score >= 0.5 * top.score || (h.whole && (h.begin < top.begin || h.end > top.end)));
+  return top && !top.whole && kept.length > 8 ? [] : kept.map(h => [h.record, h.score]);
+}
+function search(query) {
+  const text = comparable(query).trimStart(), code = query.toLowerCase().trim();
+  if (!text) return RECORDS.map(r => [r, 0]);
+  const named = RECORDS.filter(r => code.includes(r.id.toLowerCase())).map(r => [r, code === r.id.toLowerCase() ? 1e9 : 1e6]);
+  let hits = named.concat(matching(text).filter(([r]) => !named.some(([n]) => n === r)));
   if (!hits.length) {
     const asked = new Set(words(query));
     for (const r of RECORDS) {
@@ -140,12 +229,15 @@ std::vector<std::pair<std::string, std::string>> error_pages(const Catalogue& ca
     if (record.contains("also"))
       for (const Json& text : record["also"]) patterns.push_back(text);
     index.push_back({{"id", id},
+                     {"engine", record.value("engine", "")},
                      {"patterns", patterns},
                      {"meaning", record.value("meaning", "")},
                      {"tags", record.value("tags", Json::array())}});
     plain += "<li><a href=\"" + id + ".html\">" + id + "</a> " +
              escape(record.at("message_pattern").get<std::string>()) + "</li>\n";
   }
+  Json options = Json::object();
+  for (const char* engine : {"sglang", "vllm"}) options[engine] = catalogue.options_of(engine);
   std::string data = index.dump();
   for (size_t at = data.find("</"); at != std::string::npos; at = data.find("</", at + 3)) data.replace(at, 2, "<\\/");
   pages.emplace_back(
@@ -154,7 +246,8 @@ std::vector<std::pair<std::string, std::string>> error_pages(const Catalogue& ca
           "<h1>KDA errors: libkda, SGLang, vLLM</h1>\n<p>Paste an error message, a traceback or a code. "
           "<code>kda explain</code> answers the same in a terminal.</p>\n<textarea id=\"query\" autofocus "
           "aria-label=\"Error message\"></textarea>\n<p class=\"meta\" id=\"count\"></p>\n<ul id=\"results\">\n" +
-          plain + "</ul>\n<script>\nconst RECORDS = " + data + ";" + kScript + "</script>\n</body>\n</html>\n");
+          plain + "</ul>\n<script>\nconst RECORDS = " + data + ";\nconst OPTIONS = " + options.dump() + ";" + kScript +
+          "</script>\n</body>\n</html>\n");
   return pages;
 }
 

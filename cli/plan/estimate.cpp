@@ -25,8 +25,8 @@ double phase_bytes(int operation, const Shape& s) {
   }
 }
 
-CostModel::CostModel(const doctor::Json& data, const doctor::Gpu& gpu, bool on_gpu, int threads)
-    : data_(data), gpu_name_(gpu.name), on_gpu_(on_gpu), threads_(std::max(1, threads)) {
+CostModel::CostModel(const doctor::Json& data, const doctor::Gpu& gpu, int backend, int threads)
+    : data_(data), gpu_name_(gpu.name), backend_(backend), threads_(std::max(1, threads)) {
   const doctor::Json& measured = data_.at("gpu");
   measured_gpu_ = gpu.name.find(measured.at("measured_on").get<std::string>()) != std::string::npos;
   bandwidth_gbs_ = gpu.facts.value("bandwidth_gbs", 0.0) * measured.at("copy_gbs").get<double>() /
@@ -36,7 +36,8 @@ CostModel::CostModel(const doctor::Json& data, const doctor::Gpu& gpu, bool on_g
 double CostModel::expected_us(int operation, int numerics, const Shape& s) const {
   const double bytes = phase_bytes(operation, s), size = s.key_dim * s.value_dim / kMeasuredHeadSize;
   const double token_units = s.rows * s.value_heads * s.tokens_per_row * size;
-  if (!on_gpu_) {
+  if (backend_ == KDA_BACKEND_REFERENCE) return 0;
+  if (backend_ == KDA_BACKEND_CPU) {
     const double memory = bytes / data_.at("cpu").at("bandwidth_gbs").get<double>() / 1e3;
     return std::max(memory, token_units * data_.at("cpu").at("unit_us").get<double>() / threads_);
   }
@@ -54,7 +55,8 @@ double CostModel::expected_us(int operation, int numerics, const Shape& s) const
 }
 
 std::string CostModel::basis() const {
-  if (!on_gpu_) return data_.at("cpu").at("basis").get<std::string>();
+  if (backend_ == KDA_BACKEND_REFERENCE) return "nothing: the reference kernels are for comparing, and are not timed";
+  if (backend_ == KDA_BACKEND_CPU) return data_.at("cpu").at("basis").get<std::string>();
   std::string basis = data_.at("gpu").at("basis").get<std::string>();
   if (measured_gpu_) return basis;
   if (bandwidth_gbs_ <= 0)

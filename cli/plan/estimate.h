@@ -24,10 +24,10 @@ double phase_bytes(int operation, const Shape& shape);
 
 class CostModel {
  public:
-  // gpu: the machine planned for; on_gpu: the plan runs on the CUDA backend; threads: of the CPU backend.
-  CostModel(const doctor::Json& data, const doctor::Gpu& gpu, bool on_gpu, int threads);
+  // gpu: the machine asked about; backend: where the plan runs; threads: of the CPU backend.
+  CostModel(const doctor::Json& data, const doctor::Gpu& gpu, int backend, int threads);
 
-  // Microseconds of one layer's call.
+  // Microseconds of one layer's call; 0 = not known.
   double expected_us(int operation, int numerics, const Shape& shape) const;
   // The measurements behind it, and what was scaled from them.
   std::string basis() const;
@@ -36,7 +36,8 @@ class CostModel {
   const doctor::Json& data_;
   std::string gpu_name_;
   double bandwidth_gbs_ = 0;  // 0 = not known for this GPU
-  bool on_gpu_, measured_gpu_ = false;
+  int backend_;
+  bool measured_gpu_ = false;
   int threads_;
 };
 

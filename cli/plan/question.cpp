@@ -1,5 +1,7 @@
 #include "cli/plan/question.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "cli/context.h"
@@ -8,12 +10,37 @@ namespace kda::cli::plan {
 namespace {
 
 // Draft nodes as SGLang counts them: a chain of S steps has S + 1 nodes whatever is asked; a tree as many as asked, but
-// no more than its levels hold.
-int draft_nodes(const Options& options, int topk, int steps) {
-  const int64_t most = topk == 1 ? steps + 1 : 1 + topk + int64_t{steps - 1} * topk * topk;
-  if (topk == 1) return static_cast<int>(most);
-  const int64_t wanted = options.draft_tokens > 0 ? options.draft_tokens : int64_t{topk} * steps + 1;
-  return static_cast<int>(std::min(wanted, most));
+// no more than its levels hold. What is more than a plan can hold is the library's to refuse.
+io::Outcome read_draft(const Options& options, Question* question) {
+  const int topk = std::max(1, options.topk);
+  const std::string asked = fmt::format("{} were asked for", options.draft_tokens);
+  if (options.steps == 0) {
+    if (topk > 1 || options.draft_tokens == 0) {
+      return io::Error{
+          fmt::format("--speculative-eagle-topk {} without --speculative-num-steps says no draft; way out: "
+                      "--speculative-num-steps N, how deep the draft goes",
+                      topk)};
+    }
+    question->nodes = question->path = options.draft_tokens;
+    question->draft = "a chain: the root and the drafted tokens";
+    return io::Done{};
+  }
+  const std::string levels = fmt::format("{} step{}", options.steps, options.steps == 1 ? "" : "s");
+  if (topk == 1) {
+    question->nodes = question->path = options.steps + 1;
+    question->draft = fmt::format("SGLang's rule: a chain of {} has one node a step and the root", levels);
+    if (options.draft_tokens > 0 && options.draft_tokens != question->nodes) question->draft += "; " + asked;
+    return io::Done{};
+  }
+  const int most = 1 + topk + (options.steps - 1) * topk * topk;
+  const int wanted = options.draft_tokens > 0 ? options.draft_tokens : topk * options.steps + 1;
+  question->nodes = std::min(wanted, most);
+  question->path = std::min(question->nodes, options.steps + 1);
+  question->draft =
+      wanted > most ? fmt::format("SGLang's rule: {} of top-k {} make at most {} nodes; {}", levels, topk, most, asked)
+      : options.draft_tokens > 0 ? "as asked"
+                                 : "top-k nodes a step and the root; --speculative-num-draft-tokens sets it";
+  return io::Done{};
 }
 
 }  // namespace
@@ -33,10 +60,8 @@ io::Result<Question> read_question(const Options& options, const doctor::Doctor&
   }
   Question question;
   question.speculation = options.topk > 0 || options.steps > 0 || options.draft_tokens > 0;
-  const int topk = std::max(1, options.topk), steps = std::max(1, options.steps);
   if (question.speculation) {
-    question.nodes = draft_nodes(options, topk, steps);
-    question.path = std::min(question.nodes, steps + 1);
+    if (const io::Outcome read = read_draft(options, &question); !read) return io::Error{read.error()};
   }
   question.prompt_tokens_per_row = static_cast<double>(options.prompt_tokens) / options.rows;
   if (gpu.facts.value("vendor", "") == "nvidia" && !options.gpu.empty()) {

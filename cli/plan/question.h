@@ -22,8 +22,9 @@ struct Question {
   int32_t described_gpu = 0;  // compute capability times 10 of a named GPU; 0 = the machine's own
   bool no_gpu = false;        // a machine without one that CUDA kernels run on
   bool speculation = false;
-  int nodes = 1;  // of a draft, the root included
-  int path = 1;   // nodes of the longest accepted path
+  int nodes = 1;      // of a draft, the root included
+  int path = 1;       // nodes of the longest accepted path
+  std::string draft;  // where `nodes` comes from; "" without speculation
   double prompt_tokens_per_row = 0;
 };
 

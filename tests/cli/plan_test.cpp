@@ -154,16 +154,106 @@ TEST(Plan, RefusalsAreAnswersWithTheirCode) {
   EXPECT_EQ(refused({"--gpu", "cpu", "--backend", "cuda"}), "KDA-3006");
   EXPECT_EQ(refused({"--gpu", "h200", "--kernels", "decode=nosuch"}), "KDA-3004");
   EXPECT_EQ(refused({"--gpu", "h200", "--backend", "cuda", "--kernels", "decode=cpu_decode_exact"}), "KDA-3005");
-  // A forced kernel is taken, and the whole plan goes where it is.
-  const Answer forced =
-      ask({"--model", "Kimi-Linear-48B-A3B", "--gpu", "h200", "--kernels", "decode=reference_decode"});
-  ASSERT_EQ(forced.exit_code, 0) << forced.err;
-  EXPECT_EQ(forced.json["backend"], "reference");
-  EXPECT_EQ(phase(forced.json, "decode")["kernel"], "reference_decode");
+  // A kernel of another backend than the named GPU's is refused, and never moves the plan there.
+  for (const char* gpu : {"h200", "v100", "mi300x"})
+    for (const char* kernel : {"decode=cpu_decode_exact", "decode=reference_decode", "move=cpu_move"})
+      EXPECT_EQ(refused({"--gpu", gpu, "--kernels", kernel}), "KDA-3005") << gpu << " " << kernel;
+  EXPECT_EQ(refused({"--speculative-num-steps", "64"}), "KDA-3002");
+  EXPECT_EQ(refused({"--speculative-num-draft-tokens", "65"}), "KDA-3002");
   const ProgramResult line = run_kda({"plan", "--model", "Kimi-Linear-48B-A3B", "--gpu", "cpu", "--backend", "cuda"});
   EXPECT_EQ(line.exit_code, 1);
   EXPECT_EQ(std::count(line.err.begin(), line.err.end(), '\n'), 1) << line.err;
   EXPECT_EQ(line.err.find("ay out", line.err.find("ay out") + 1), std::string::npos) << "two ways out: " << line.err;
+}
+
+// A plan that does not run on the GPU asked about says so, and counts host memory.
+TEST(Plan, PlansForTheCpuAreCalledSo) {
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"--gpu", "h200", "--backend", "cpu"}, "not for H200: --backend cpu"},
+      {{"--gpu", "h200", "--backend", "reference"}, "not for H200: --backend reference"},
+      {{"--gpu", "sm_70"}, "not for sm_70: cuda_extend: "},
+      {{"--gpu", "v100"}, "not for V100: cuda_extend: "},
+      {{"--gpu", "mi300x"}, "libkda has no kernels for MI300X"},
+      {{"--gpu", "cpu"}, nullptr},
+      {{"--gpu", "cpu", "--kernels", "decode=cpu_decode_exact"}, nullptr}};
+  for (const auto& [more, note] : cases) {
+    const Answer answer = ask({"--model", "Kimi-Linear-48B-A3B"}, more);
+    SCOPED_TRACE(more[1] + (note != nullptr ? note : ""));
+    ASSERT_EQ(answer.exit_code, 0) << answer.err;
+    EXPECT_EQ(answer.json["machine"], "cpu");
+    EXPECT_EQ(answer.json["described"], false);
+    EXPECT_THAT(answer.json["sequences"]["basis"].get<std::string>(), HasSubstr("host memory"));
+    ASSERT_EQ(answer.json["notes"].size(), note != nullptr ? 1u : 0u) << answer.json["notes"];
+    if (note != nullptr) {
+      EXPECT_THAT(answer.json["notes"][0].get<std::string>(), HasSubstr(note));
+    }
+  }
+  const ProgramResult table = run_kda({"plan", "--model", "Kimi-K3", "--gpu", "v100"});
+  EXPECT_THAT(table.out, HasSubstr("Kimi-K3 on cpu:"));
+  EXPECT_THAT(table.out, HasSubstr("a plan for the CPU and host memory, not for V100"));
+  EXPECT_EQ(ask({"--model", "Kimi-Linear-48B-A3B", "--gpu", "h200"}).json["notes"].size(), 0u);
+  // Nothing is known of this GPU's memory, and no other machine's stands in for it.
+  EXPECT_TRUE(ask({"--model", "Kimi-Linear-48B-A3B", "--gpu", "sm_90"}).json["sequences"]["fit"].is_null());
+}
+
+TEST(Plan, ReferenceKernelsHaveNoTimes) {
+  const Answer answer = ask({"--model", "Kimi-Linear-48B-A3B", "--gpu", "cpu", "--backend", "reference"}, kTree);
+  ASSERT_EQ(answer.exit_code, 0) << answer.err;
+  for (const Json& one : answer.json["phases"]) EXPECT_TRUE(one["expected_us_per_layer"].is_null()) << one.dump();
+  EXPECT_THAT(answer.json["cost_model"].get<std::string>(), HasSubstr("not timed"));
+}
+
+TEST(Plan, DraftsSayTheirNodesAndWhy) {
+  struct Draft {
+    std::vector<std::string> options;
+    int nodes;
+    const char* rule;
+  };
+  const auto draft = [](const char* steps, const char* topk, const char* tokens) {
+    std::vector<std::string> words = {"--model", "Kimi-Linear-48B-A3B", "--gpu", "h200"};
+    const auto add = [&](const char* name, const char* value) {
+      if (value != nullptr) words.insert(words.end(), {name, value});
+    };
+    add("--speculative-num-steps", steps);
+    add("--speculative-eagle-topk", topk);
+    add("--speculative-num-draft-tokens", tokens);
+    return words;
+  };
+  const Draft drafts[] = {
+      {draft(nullptr, nullptr, "16"), 16, "a chain"},
+      {draft(nullptr, "1", "64"), 64, "a chain"},
+      {draft("1", nullptr, "16"), 2, "one node a step and the root; 16 were asked for"},
+      {draft("3", "1", nullptr), 4, "one node a step"},
+      {draft("3", "4", "16"), 16, "as asked"},
+      {draft("3", "4", nullptr), 13, "--speculative-num-draft-tokens sets it"},
+      {draft("3", "4", "100"), 37, "3 steps of top-k 4 make at most 37 nodes; 100 were asked for"},
+      {draft("1", "4", "16"), 5, "1 step of top-k 4 make at most 5 nodes; 16 were asked for"},
+  };
+  for (const Draft& one : drafts) {
+    const Answer answer = ask(one.options);
+    ASSERT_EQ(answer.exit_code, 0) << answer.err;
+    EXPECT_EQ(answer.json["draft_nodes"], one.nodes);
+    EXPECT_THAT(answer.json["draft_rule"].get<std::string>(), HasSubstr(one.rule));
+    std::vector<std::string> words = one.options;
+    words.insert(words.begin(), "plan");
+    EXPECT_THAT(run_kda(words).out, HasSubstr("draft of " + std::to_string(one.nodes) + " nodes (" +
+                                              answer.json["draft_rule"].get<std::string>() + ")"));
+  }
+}
+
+TEST(Plan, ABatchThatDoesNotFitIsNoAnswer) {
+  const std::vector<std::string> base = {"plan", "--model", "Kimi-Linear-48B-A3B", "--gpu", "h200", "--memory-gib"};
+  const auto plan = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), base.begin(), base.end());
+    return run_kda(more);
+  };
+  const ProgramResult none = plan({"0.001"});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.err, HasSubstr("a batch of 1 does not fit: 0 of"));
+  EXPECT_EQ(std::count(none.err.begin(), none.err.end(), '\n'), 1);
+  EXPECT_THAT(none.out, HasSubstr("sequences that fit"));
+  EXPECT_EQ(plan({"1", "--batch", "24"}).exit_code, 0);
+  EXPECT_EQ(plan({"1", "--batch", "25"}).exit_code, 1);
 }
 
 TEST(Plan, WrongUseIsOneLine) {
@@ -182,6 +272,17 @@ TEST(Plan, WrongUseIsOneLine) {
   wrong({"--model", model, "--batch", "ten"}, "expected a whole number from 1 to 1048576, found 'ten'");
   wrong({"--model", model, "--tensor-parallel", "3"}, "32 heads do not divide over 3 ranks");
   wrong({"--model", model, "--gpu", "h2000x"}, "h2000x");
+  for (const char* gpu : {"sm_99999", "sm_210", "sm_9"})
+    wrong({"--model", model, "--gpu", gpu}, ": no such compute capability; expected one such as sm_90");
+  for (const char* number : {"0x10", "010", "1e2", "+4", " 4", "4 ", "4.0", "", "1_000", "99999999999999999999"})
+    wrong({"--model", model, "--batch", number}, "--batch: expected a");
+  for (const char* number : {"0x10", "nan", "inf", "+4", "1,5", "1e400"})
+    wrong({"--model", model, "--memory-gib", number}, "--memory-gib: expected a number");
+  wrong({"--model", model, "--speculative-eagle-topk", "4"}, "without --speculative-num-steps");
+  wrong({"--model", model, "--speculative-eagle-topk", "4", "--speculative-num-draft-tokens", "16"},
+        "without --speculative-num-steps");
+  wrong({"--model", model, "--gpu", ""}, "--gpu: expected a value, found none");
+  wrong({"--model", model, "--gpu=", "h200"}, "--gpu=: expected a value, found none");
   wrong({"--model", model, "--state-dtype", "fp8"}, "fp8");
   wrong({"--model", "no-such-model"}, "no-such-model");
   wrong({}, "model");
