@@ -75,7 +75,7 @@ std::string page(const Json& record) {
 // The same matching as Catalogue::search and MessagePattern, whose comments explain it; similar ones by words alone.
 const char* const kScript = R"(
 const comparable = t => t.replace(/\x1b\[[0-9;]*[a-z]/gi, "").replace(/[\u2018\u2019\u201c\u201d"`]/g, "'")
-  .replace(/\u2026/g, "...").toLowerCase().replace(/[0-9]+/g, "#").replace(/\s+/g, " ").trimEnd();
+  .replace(/\u2026/g, "...").toLowerCase().replace(/[0-9]+/g, "#").replace(/\s+/g, " ").trim();
 const words = t => comparable(t).split(/[^a-z0-9_#]+/).filter(w => w.length > 2);
 function pattern(message) {
   const split = message.split(/\{[^}]*\}/).map(comparable);
@@ -181,7 +181,7 @@ function matching(text) {
   return top && !top.whole && kept.length > 8 ? [] : kept.map(h => [h.record, h.score]);
 }
 function search(query) {
-  const text = comparable(query).trimStart(), code = query.toLowerCase().trim();
+  const text = comparable(query), code = query.toLowerCase().trim();
   if (!text) return RECORDS.map(r => [r, 0]);
   const named = RECORDS.filter(r => code.includes(r.id.toLowerCase())).map(r => [r, code === r.id.toLowerCase() ? 1e9 : 1e6]);
   let hits = named.concat(matching(text).filter(([r]) => !named.some(([n]) => n === r)));
