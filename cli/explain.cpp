@@ -133,7 +133,7 @@ Action add_explain(CLI::App& command) {
   options->command = &command;
   command.allow_extras();
   command.description(command.get_description() +
-                      "\nUsage: kda explain CODE | kda explain \"MESSAGE\" | kda explain - < TRACEBACK");
+                      "\n  kda explain CODE | kda explain \"MESSAGE\" | kda explain - < TRACEBACK");
   command.add_flag("--list", options->list, "List all records (with --json: all of them as one list)");
   command.add_option("--data", options->data, "Folder with data/ that overrides the built-in one");
   command.add_option("--html", options->html, "Write the reference as pages into this folder");

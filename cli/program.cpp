@@ -29,11 +29,14 @@ constexpr CommandRow kCommands[] = {
 // CLI11's texts can quote arguments of several lines; a message is one line.
 std::string one_line(std::string_view text) { return io::printable(text, 600); }
 
+constexpr const char* kLaunchCommand = "command";  // of kda doctor: words of another program, empty ones too
+
 // An option that is given empty is a variable that was not set in a script, never a wish.
 void refuse_empty_values(CLI::App& command) {
   constexpr const char* kMayBeEmpty = "--prompt";
   for (CLI::Option* option : command.get_options()) {
-    if (option->get_expected_max() == 0 || option->get_positional() || option->check_name(kMayBeEmpty)) continue;
+    if (option->get_expected_max() == 0 || option->check_name(kMayBeEmpty) || option->check_name(kLaunchCommand))
+      continue;
     option->check(
         [](const std::string& value) { return value.empty() ? "expected a value, found none" : std::string(); });
   }
@@ -98,7 +101,10 @@ int parse_and_run(int argc, const char* const* argv) {
                                                             : "command",
                          unknown.front());
     }
-    fmt::print(stderr, "{}: {}; way out: {} --help\n", name, one_line(text), name);
+    const bool is_launch = command != nullptr && command->get_option_no_throw(kLaunchCommand) != nullptr;
+    const bool is_unknown = !unknown.empty() && unknown.front() != "--";
+    fmt::print(stderr, "{}: {}; way out: {}{} --help\n", name, one_line(text),
+               is_launch && is_unknown ? "put -- before the launch command, or see " : "", name);
     return kWrongUse;
   }
   for (const auto& [command, action] : actions) {

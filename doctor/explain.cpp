@@ -8,7 +8,7 @@ namespace kda::doctor {
 
 namespace {
 
-constexpr size_t kMaxQuery = 1 << 18;  // a traceback; more is cut
+constexpr size_t kMaxQuery = 1 << 18;  // of a log the end, where its error is
 
 // libkda's own records keep to what the C library needs; here they get the reference's form.
 Json reference_form(const Json& own) {
@@ -45,7 +45,8 @@ Json reference_form(const Json& own) {
 
 std::string simplify(std::string_view text) {
   std::string out;
-  for (char c : text.substr(0, kMaxQuery)) {
+  if (text.size() > kMaxQuery) text.remove_prefix(text.size() - kMaxQuery);
+  for (char c : text) {
     if (std::isspace(static_cast<unsigned char>(c))) {
       if (!out.empty() && out.back() != ' ') out += ' ';
       continue;

@@ -7,7 +7,7 @@
 namespace kda::doctor {
 namespace {
 
-constexpr size_t kMaxText = 1 << 18;    // a traceback; more is cut
+constexpr size_t kMaxText = 1 << 18;    // of a log the end, where its error is
 constexpr size_t kMaxHole = 400;        // letters that a hole may stand for
 constexpr size_t kMaxCutHole = 80;      // the same where a cut message begins or ends
 constexpr size_t kMaxOccurrences = 64;  // of a message's first part that are tried
@@ -47,7 +47,7 @@ size_t behind_colour(std::string_view text, size_t at) {
 }  // namespace
 
 std::string comparable(std::string_view text) {
-  text = text.substr(0, kMaxText);
+  if (text.size() > kMaxText) text.remove_prefix(text.size() - kMaxText);
   std::string out;
   for (size_t at = 0; at < text.size();) {
     if (const size_t behind = behind_colour(text, at); behind != at) {

@@ -52,7 +52,9 @@ Gpu Doctor::find_gpu(const std::string& name) const {
     detected = true;
     if (wanted.empty()) wanted = "cpu";
   }
-  const std::string key = squeeze(wanted);
+  std::string key = squeeze(wanted);
+  for (const std::string_view maker : {"nvidia", "geforce", "tesla", "amd", "instinct"})  // "NVIDIA H200" is the H200
+    if (!detected && key.size() > maker.size() && key.rfind(maker, 0) == 0) key.erase(0, maker.size());
   // sm_90, sm90, 9.0, sm_103a
   std::string digits = key.rfind("sm", 0) == 0 ? key.substr(2) : key;
   while (!digits.empty() && std::isalpha(static_cast<unsigned char>(digits.back())) && key.rfind("sm", 0) == 0)

@@ -31,7 +31,7 @@ bool is_plain(const std::string& word) {
       "required",   "requires",    "same",    "set",     "size",    "str",      "support", "supported", "tensor",
       "tensors",    "than",        "that",    "the",     "this",    "to",       "torch",   "tuple",     "type",
       "unexpected", "unsupported", "use",     "value",   "version", "while",    "with",    "without",   "#"};
-  return plain.count(word) > 0;
+  return word.size() < 3 || plain.count(word) > 0;
 }
 
 bool ends_with(std::string_view text, std::string_view end) {

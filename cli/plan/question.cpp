@@ -63,6 +63,11 @@ io::Result<Question> read_question(const Options& options, const doctor::Doctor&
   if (question.speculation) {
     if (const io::Outcome read = read_draft(options, &question); !read) return io::Error{read.error()};
   }
+  for (const char* operation : {"verify", "verify_pending", "commit"}) {
+    if (question.speculation || ("," + options.kernels).find("," + std::string(operation) + "=") == std::string::npos)
+      continue;
+    return io::Error{fmt::format("--kernels {}=... without a draft; way out: --speculative-num-steps N", operation)};
+  }
   question.prompt_tokens_per_row = static_cast<double>(options.prompt_tokens) / options.rows;
   if (gpu.facts.value("vendor", "") == "nvidia" && !options.gpu.empty()) {
     question.described_gpu = 10 * gpu.facts.value("major", 0) + gpu.facts.value("minor", 0);

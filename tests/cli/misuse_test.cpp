@@ -38,6 +38,15 @@ TEST(Misuse, OptionsAndCommands) {
   expect_one_line(run_kda({"info", "--threads"}), "--threads");
   expect_one_line(run_kda({"info", "--threads", "many"}), "many");
   expect_one_line(run_kda({"replay"}), "FILE is required");
+  expect_one_line(run_kda({"replay", ""}), "expected a value, found none");
+  expect_one_line(run_kda({"replay", "--out", "", kSmallCase}), "--out: expected a value, found none");
+  expect_one_line(run_kda({"info", "--threads", "0x1"}), "expected a whole number from 0 to 1024, found '0x1'");
+  expect_one_line(run_kda({"bench", "--seconds", "inf"}), "found 'inf'");
+  expect_one_line(run_kda({"bench", "--dim", "0128"}), "found '0128'");
+  expect_one_line(run_kda({"bench", "--filter", ""}), "--filter: expected a value, found none");
+  expect_one_line(run_kda({"generate", "--max-new-tokens", "1e3"}), "found '1e3'");
+  expect_one_line(run_kda({"doctor", "vllm", "serve", "moonshotai/Kimi-K3", "--tensor-parallel-size", "8"}),
+                  "put -- before the launch command");
   expect_one_line(run_kda({"replay", "--nothing"}), "unknown option '--nothing'");
   expect_one_line(run_kda({"replay", "--numerics", "sloppy", kSmallCase}), "sloppy");
   expect_one_line(run_kda({"replay", "--backend", "gpu", kSmallCase}), "gpu");

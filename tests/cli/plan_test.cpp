@@ -192,6 +192,8 @@ TEST(Plan, PlansForTheCpuAreCalledSo) {
   EXPECT_THAT(table.out, HasSubstr("Kimi-K3 on cpu:"));
   EXPECT_THAT(table.out, HasSubstr("a plan for the CPU and host memory, not for V100"));
   EXPECT_EQ(ask({"--model", "Kimi-Linear-48B-A3B", "--gpu", "h200"}).json["notes"].size(), 0u);
+  for (const char* name : {"NVIDIA H200", "nvidia h200"})
+    EXPECT_EQ(ask({"--model", "Kimi-Linear-48B-A3B", "--gpu", name}).json["machine"], "H200");
   // Nothing is known of this GPU's memory, and no other machine's stands in for it.
   EXPECT_TRUE(ask({"--model", "Kimi-Linear-48B-A3B", "--gpu", "sm_90"}).json["sequences"]["fit"].is_null());
 }
@@ -281,6 +283,7 @@ TEST(Plan, WrongUseIsOneLine) {
   wrong({"--model", model, "--speculative-eagle-topk", "4"}, "without --speculative-num-steps");
   wrong({"--model", model, "--speculative-eagle-topk", "4", "--speculative-num-draft-tokens", "16"},
         "without --speculative-num-steps");
+  wrong({"--model", model, "--kernels", "verify=cuda_verify"}, "without a draft");
   wrong({"--model", model, "--gpu", ""}, "--gpu: expected a value, found none");
   wrong({"--model", model, "--gpu=", "h200"}, "--gpu=: expected a value, found none");
   wrong({"--model", model, "--state-dtype", "fp8"}, "fp8");

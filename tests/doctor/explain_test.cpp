@@ -105,6 +105,16 @@ TEST(Explain, KnownTextsWithNumbersFindTheirRecord) {
   }
 }
 
+// The error of a long log is at its end.
+TEST(Explain, FoundAtTheEndOfALongLog) {
+  std::string log;
+  while (log.size() < (1 << 19)) log += "[2026-11-30 12:00:01] INFO decode batch, running requests: 12\n";
+  const auto matches =
+      catalogue().search(log + "RuntimeError: KDA verify needs 12 scratch steps, but intermediate_ssm");
+  ASSERT_EQ(matches.size(), 1u);
+  EXPECT_EQ(matches[0].record->at("id"), "SGL-VERIFY-SCRATCH");
+}
+
 bool found(std::string_view text, const Json& record) { return among(catalogue().search(text), record, 8); }
 
 TEST(Explain, FoundByPiecesAndOtherNumbers) {
@@ -208,6 +218,7 @@ TEST(Explain, OtherErrorsMatchNothing) {
       "torch._dynamo.exc.Unsupported: call_function BuiltinVariable(print) [] {}",
       "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 262144, Hardware limit: 232448.",
       "subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.",
+      "q \xff k \x01 v kv nk hv",
       "bash: kda: command not found",
       "Killed",
       "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
