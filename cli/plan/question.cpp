@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "cli/context.h"
 
@@ -49,9 +50,12 @@ io::Result<Question> read_question(const Options& options, const doctor::Doctor&
   doctor::Scope scope;
   lookup.add_model_facts(lookup.find_config(options.model, options.model_config), scope);
   const auto fact = [&](const char* name) { return scope.get(std::string("model.") + name); };
+  // Of a file that anybody may have written: what no int32 holds becomes the largest, which the library refuses.
   const auto number = [&](const char* name, int64_t otherwise) {
     const doctor::Json value = fact(name);
-    return value.is_number() ? value.get<int64_t>() : otherwise;
+    if (!value.is_number()) return otherwise;
+    constexpr int32_t kLeast = std::numeric_limits<int32_t>::min(), kMost = std::numeric_limits<int32_t>::max();
+    return static_cast<int64_t>(std::clamp<double>(value.get<double>(), kLeast, kMost));
   };
   const int64_t heads = number("heads", 1), value_heads = number("value_heads", heads);
   if (heads % options.tensor_parallel != 0 || value_heads % options.tensor_parallel != 0) {
@@ -77,7 +81,10 @@ io::Result<Question> read_question(const Options& options, const doctor::Doctor&
   kda_problem& problem = question.problem;
   problem.struct_size = sizeof problem;
   problem.backend = options.backend == "auto" ? KDA_BACKEND_AUTO : backend_from_name(options.backend);
-  problem.layers = static_cast<int32_t>(std::max<int64_t>(1, number("kda_layers", 1)));
+  problem.layers = static_cast<int32_t>(number("kda_layers", 1));
+  if (problem.layers < 1) return io::Error{"the model's config says that no layer is a KDA layer"};
+  if (!fact("kda_layers").is_number())
+    question.note = "the model's config does not say how many KDA layers: one is planned";
   problem.max_rows = options.rows;
   problem.max_tokens = std::max<int64_t>(options.prompt_tokens, static_cast<int64_t>(options.rows) * question.nodes);
   problem.max_nodes = question.nodes;

@@ -25,6 +25,7 @@ struct Question {
   int nodes = 1;      // of a draft, the root included
   int path = 1;       // nodes of the longest accepted path
   std::string draft;  // where `nodes` comes from; "" without speculation
+  std::string note;   // what the model's config leaves open; "" = nothing
   double prompt_tokens_per_row = 0;
 };
 

@@ -129,6 +129,7 @@ Json report_json(const Options& options, const Question& question, const doctor:
   const double sequence = layers * (state + window + record);
   const bool on_gpu = info.backend == KDA_BACKEND_CUDA;
   Json notes = Json::array();
+  if (!question.note.empty()) notes.push_back(question.note);
   if (!on_gpu && is_gpu(gpu)) {
     notes.push_back("a plan for the CPU and host memory, not for " + gpu.name + ": " +
                     why_not_on_gpu(options, question, gpu, plan));

@@ -291,6 +291,32 @@ TEST(Plan, WrongUseIsOneLine) {
   wrong({}, "model");
 }
 
+TEST(Plan, ConfigsOfAnybody) {
+  struct Config {
+    const char* attention;
+    int exit_code;
+    const char* text;
+  };
+  const Config configs[] = {
+      {R"("num_heads":32,"head_dim":128,"short_conv_kernel_size":4,"kda_layers":[1,2])", 0, ""},
+      {R"("num_heads":32,"head_dim":128,"short_conv_kernel_size":4,"kda_layers":[])", 2, "no layer is a KDA layer"},
+      {R"("num_heads":32,"head_dim":128,"short_conv_kernel_size":4294967300,"kda_layers":[1])", 1, "conv_width"},
+      {R"("num_heads":32,"head_dim":128,"short_conv_kernel_size":1e99,"kda_layers":[1])", 1, "conv_width"},
+      {R"("num_heads":32,"head_dim":128,"short_conv_kernel_size":-4,"kda_layers":[1])", 1, "conv_width"},
+      {R"("num_heads":1e99,"head_dim":128,"kda_layers":[1])", 2, "heads"},
+      {R"("num_heads":32,"head_dim":"128","kda_layers":[1])", 2, "head_dim"},
+  };
+  ScratchDirectory scratch;
+  for (const Config& config : configs) {
+    const std::string path =
+        scratch.write("config.json", std::string(R"({"architectures":["KimiLinearForCausalLM"],)") +
+                                         R"("linear_attn_config":{)" + config.attention + "}}");
+    const ProgramResult result = run_kda({"plan", "--model-config", path, "--gpu", "h200"});
+    EXPECT_EQ(result.exit_code, config.exit_code) << config.attention << result.err;
+    EXPECT_THAT(result.err, HasSubstr(config.text));
+  }
+}
+
 TEST(Plan, TableNamesWhatTheJsonNames) {
   std::vector<std::string> words = {"plan", "--model", "Kimi-K3", "--gpu", "h200", "--tensor-parallel", "8"};
   words.insert(words.end(), kTree.begin(), kTree.end());
