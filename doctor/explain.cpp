@@ -74,8 +74,11 @@ Catalogue::Catalogue(const Resources& resources) {
     if (records_[r].contains("also"))
       for (const Json& text : records_[r]["also"]) texts.push_back(text.get<std::string>());
     std::set<std::string> words;
-    for (const std::string& text : texts) {
-      patterns_.push_back({r, text.find("{flag}") != std::string::npos, MessagePattern(text)});
+    for (std::string text : texts) {
+      constexpr std::string_view kOptionHole = "{flag}";
+      const size_t hole = text.find(kOptionHole);
+      if (hole != std::string::npos) text.replace(hole, kOptionHole.size(), kAnyOption);
+      patterns_.push_back({r, hole != std::string::npos, MessagePattern(text)});
       for (const std::string& part : patterns_.back().message.parts())
         for (std::string& word : words_of(part)) words.insert(std::move(word));
     }

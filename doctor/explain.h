@@ -18,6 +18,10 @@ struct Match {
   bool exact = false;  // the code, the message, or a piece of it that few messages share
 };
 
+// What stands for {flag} in messages, and for every option of their engine in texts compared with them: a message about
+// another program's option is none of these.
+constexpr std::string_view kAnyOption = "--option";
+
 class Catalogue {
  public:
   // Reads data/errors: engines*.json as they are, kda.json brought into the same form. Throws DataError.
@@ -36,7 +40,7 @@ class Catalogue {
  private:
   struct Pattern {
     size_t record;
-    bool names_an_option;  // it is this engine's error only if one of its options is in the text
+    bool names_an_option;  // any of the engine's own, as kAnyOption
     MessagePattern message;
   };
   struct Candidate;

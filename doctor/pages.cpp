@@ -78,7 +78,7 @@ const comparable = t => t.replace(/\x1b\[[0-9;]*[a-z]/gi, "").replace(/[\u2018\u
   .replace(/\u2026/g, "...").toLowerCase().replace(/[0-9]+/g, "#").replace(/\s+/g, " ").trim();
 const words = t => comparable(t).split(/[^a-z0-9_#]+/).filter(w => w.length > 2);
 function pattern(message) {
-  const split = message.split(/\{[^}]*\}/).map(comparable);
+  const split = message.replace("{flag}", "--option").split(/\{[^}]*\}/).map(comparable);
   const parts = split.filter(s => /[^. ]/.test(s));
   return {parts, letters: parts.reduce((n, p) => n + p.length, 0), option: message.includes("{flag}"),
     holeFirst: !/[^. ]/.test(split[0]), holeLast: !/[^. ]/.test(split[split.length - 1])};
@@ -152,20 +152,29 @@ function matching(text) {
   for (const ending of ["error: ", "exception: "])
     if (text.includes(ending)) add(text.lastIndexOf(ending) + ending.length);
   const bare = !/[ _-]/.test(text) && /(error|exception)$/.test(text);
-  const used = text.match(/(?<![a-z0-9-])--[a-z_#-]+/g) || [];
+  const optionName = /(?<![a-z0-9-])--[a-z_#-]+/g, used = text.match(optionName) || [];
   const engines = Object.keys(OPTIONS);
   const own = engines.filter(e => text.includes(e) || used.some(o => engines.every(x => OPTIONS[x].includes(o) === (x === e))));
   const engine = own.length === 1 ? own[0] : "";
-  const namesOne = flags => used.length ? used.some(o => flags.includes(o))
-    : pieces.some(([t]) => { const name = t.split(":")[0]; return name.length > 2 && flags.some(f => f.endsWith(name)); });
+  const replaced = {};
+  for (const e of engines)
+    replaced[e] = pieces.map(([t, offset]) => {
+      const end = t.split(/[: ]/)[0];
+      let begin = 0;
+      if (end.length > 2 && !end.startsWith("--") && OPTIONS[e].some(o => o.endsWith(end))) begin = end.length;
+      return [(begin ? "option" : "") + t.slice(begin).replace(optionName, (name, at) =>
+        OPTIONS[e].includes(name) || ((name.length > 7 || begin + at + name.length === t.length) &&
+          OPTIONS[e].some(o => o.startsWith(name))) ? "--option" : name), offset];
+    });
   const hits = [];
   for (const r of RECORDS) {
     let best = null;
     for (const p of r.messages) {
-      if (!p.parts.length || (p.option && !namesOne(OPTIONS[r.engine] || []))) continue;
-      let match = findWhole(p, text);
+      if (!p.parts.length) continue;
+      const own = p.option && replaced[r.engine] || pieces;
+      let match = findWhole(p, own[0][0]);
       if (!match && !bare)
-        for (const [piece, offset] of pieces) {
+        for (const [piece, offset] of own) {
           const cut = findCut(p, piece);
           if (cut && (!match || cut.letters > match.letters)) match = {...cut, begin: cut.begin + offset, end: cut.end + offset};
         }
@@ -177,7 +186,7 @@ function matching(text) {
   }
   hits.sort((a, b) => b.score - a.score);
   const top = hits[0];
-  const kept = hits.filter(h => h.score >= 0.5 * top.score || (h.whole && (h.begin < top.begin || h.end > top.end)));
+  const kept = hits.filter(h => h.score >= (h.whole ? 0.5 : 0.9) * top.score || (h.whole && (h.begin < top.begin || h.end > top.end)));
   return top && !top.whole && kept.length > 8 ? [] : kept.map(h => [h.record, h.score]);
 }
 function search(query) {

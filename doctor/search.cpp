@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "command_line.h"
@@ -13,6 +14,7 @@ namespace {
 constexpr size_t kMaxMatches = 8;     // a piece that more messages share tells nothing
 constexpr double kOtherEngine = 0.5;  // what a match counts whose engine is not the one that the text implies
 constexpr double kStray = 0.5;        // matches below this share of the best, inside its text, are parts of it
+constexpr double kStrayCut = 0.9;     // the same for cut ones
 // Similar records: so many words in common that few messages have, and so much of either text.
 constexpr size_t kLeastTellingWords = 3;
 constexpr double kSimilarEnough = 0.45;
@@ -38,37 +40,71 @@ bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-// Options named in a text: words that begin with --.
-std::vector<std::string> options_in(const std::string& text) {
-  std::vector<std::string> options;
+// Where options are named in a text: words that begin with --.
+std::vector<size_t> option_places(const std::string& text) {
+  std::vector<size_t> places;
   for (size_t at = text.find("--"); at != std::string::npos; at = text.find("--", at + 2)) {
     if (at > 0 && (std::isalnum(static_cast<unsigned char>(text[at - 1])) || text[at - 1] == '-')) continue;
-    const size_t end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz-_#", at);
-    const std::string option = text.substr(at, end == std::string::npos ? end : end - at);
-    if (option.size() > 2) options.push_back(option);
+    if (at + 2 < text.size() && text[at + 2] != ' ') places.push_back(at);
   }
-  return options;
+  return places;
+}
+
+std::string option_at(const std::string& text, size_t at) {
+  const size_t end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz-_#", at);
+  return text.substr(at, end == std::string::npos ? end : end - at);
 }
 
 }  // namespace
 
 namespace {
 
-// One of the options is in the text, or the text begins within its name.
-bool names_one_of(const std::vector<std::string>& options, const std::vector<std::string>& used,
-                  const std::vector<std::string_view>& pieces) {
-  constexpr size_t kLeastOfAName = 3;
-  if (!used.empty()) {
-    return std::any_of(used.begin(), used.end(), [&](const std::string& option) {
-      return std::binary_search(options.begin(), options.end(), option);
-    });
+// A text, or what is left of it without what people leave around a piece: dots for what is missing, quotes, the error's
+// class.
+struct Piece {
+  std::string text;
+  size_t offset;  // in the whole text
+};
+
+std::vector<Piece> pieces_of(const std::string& text) {
+  constexpr std::string_view kAround = ". '";
+  std::vector<Piece> pieces;
+  const auto add = [&](size_t at) {
+    pieces.push_back({text.substr(at), at});
+    const size_t first = text.find_first_not_of(kAround, at);
+    if (first == std::string::npos) return;
+    pieces.push_back({text.substr(first), first});
+    pieces.push_back({text.substr(first, text.find_last_not_of(kAround) + 1 - first), first});
+  };
+  add(0);
+  for (const std::string_view ending : {"error: ", "exception: "})
+    if (const size_t at = text.rfind(ending); at != std::string::npos) add(at + ending.size());
+  return pieces;
+}
+
+// The text with kAnyOption for each of the options, also where the text begins or ends within a name, and for
+// abbreviations that are long enough to be no other program's.
+std::string replace_options(const std::string& text, const std::vector<std::string>& options) {
+  constexpr size_t kLeastOfAName = 3, kLeastAbbreviation = 8;
+  std::string out;
+  size_t done = 0;
+  const std::string_view end_of_name = std::string_view(text).substr(0, text.find_first_of(": "));
+  if (end_of_name.size() >= kLeastOfAName && end_of_name.substr(0, 2) != "--" &&
+      std::any_of(options.begin(), options.end(),
+                  [&](const std::string& one) { return ends_with(one, end_of_name); })) {
+    out = kAnyOption.substr(2);
+    done = end_of_name.size();
   }
-  return std::any_of(pieces.begin(), pieces.end(), [&](std::string_view piece) {
-    const std::string_view end_of_name = piece.substr(0, piece.find(':'));
-    return end_of_name.size() >= kLeastOfAName &&
-           std::any_of(options.begin(), options.end(),
-                       [&](const std::string& option) { return ends_with(option, end_of_name); });
-  });
+  for (const size_t at : option_places(text)) {
+    const std::string name = option_at(text, at);
+    const auto next = std::lower_bound(options.begin(), options.end(), name);
+    if (next == options.end() || next->compare(0, name.size(), name) != 0) continue;
+    const bool is_end = at + name.size() == text.size();
+    if (*next != name && !is_end && name.size() < kLeastAbbreviation) continue;
+    out.append(text, done, at - done).append(kAnyOption);
+    done = at + name.size();
+  }
+  return out.append(text, done);
 }
 
 }  // namespace
@@ -81,7 +117,8 @@ struct Catalogue::Candidate {
 };
 
 std::string Catalogue::implied_engine(const std::string& text) const {
-  const std::vector<std::string> used = options_in(text);
+  std::vector<std::string> used;
+  for (const size_t at : option_places(text)) used.push_back(option_at(text, at));
   std::string implied;
   for (const auto& [engine, flags] : options_) {
     bool own = text.find(engine) != std::string::npos;
@@ -99,36 +136,25 @@ std::string Catalogue::implied_engine(const std::string& text) const {
 }
 
 std::vector<Catalogue::Candidate> Catalogue::candidates(const std::string& text) const {
-  // What people leave around a piece: dots for what is missing, quotes, the error's class.
-  constexpr std::string_view kAround = ". '";
-  std::vector<std::string_view> pieces;
-  const auto add = [&](std::string_view piece) {
-    pieces.push_back(piece);
-    const size_t first = piece.find_first_not_of(kAround);
-    if (first == std::string_view::npos) return;
-    piece.remove_prefix(first);
-    pieces.push_back(piece);
-    pieces.push_back(piece.substr(0, piece.find_last_not_of(kAround) + 1));
-  };
-  add(text);
-  for (const std::string_view ending : {"error: ", "exception: "})
-    if (const size_t at = text.rfind(ending); at != std::string::npos)
-      add(std::string_view(text).substr(at + ending.size()));
+  const std::vector<Piece> plain = pieces_of(text);
+  std::map<std::string, std::vector<Piece>> with_options;  // by engine
+  for (const auto& [engine, options] : options_) {
+    for (const Piece& piece : plain)
+      with_options[engine].push_back({replace_options(piece.text, options), piece.offset});
+  }
   const bool is_bare_class = !text.empty() && text.find_first_of(" -_") == std::string::npos &&
                              (ends_with(text, "error") || ends_with(text, "exception"));
   const std::string engine = implied_engine(text);
-  const std::vector<std::string> used = options_in(text);
   std::vector<Candidate> found;
   for (const Pattern& pattern : patterns_) {
     const std::string owner = records_[pattern.record].value("engine", "");
-    const std::vector<std::string>& flags = options_of(owner);
-    if (pattern.names_an_option && !names_one_of(flags, used, pieces)) continue;
-    PatternMatch match = pattern.message.find_whole(text);
-    for (const std::string_view piece : pieces) {
+    const auto own = pattern.names_an_option ? with_options.find(owner) : with_options.end();
+    const std::vector<Piece>& pieces = own != with_options.end() ? own->second : plain;
+    PatternMatch match = pattern.message.find_whole(pieces.front().text);
+    for (const Piece& piece : pieces) {
       if (match.whole || is_bare_class) break;
-      PatternMatch cut = pattern.message.find_cut(piece);
-      const auto offset = static_cast<size_t>(piece.data() - text.data());
-      cut.begin += offset, cut.end += offset;
+      PatternMatch cut = pattern.message.find_cut(piece.text);
+      cut.begin += piece.offset, cut.end += piece.offset;
       if (cut.letters > match.letters) match = cut;
     }
     if (!match) continue;
@@ -153,7 +179,8 @@ std::vector<Match> Catalogue::matching(const std::string& text) const {
   const Candidate best = found.front();
   std::erase_if(found, [&](const Candidate& candidate) {
     const bool inside = candidate.match.begin >= best.match.begin && candidate.match.end <= best.match.end;
-    return candidate.score < kStray * best.score && (inside || !candidate.match.whole);
+    const double least = (candidate.match.whole ? kStray : kStrayCut) * best.score;
+    return candidate.score < least && (inside || !candidate.match.whole);
   });
   if (!best.match.whole && found.size() > kMaxMatches) return {};
   std::vector<Match> matches;

@@ -131,8 +131,12 @@ TEST(Explain, FoundByPiecesAndOtherNumbers) {
     if (MessagePattern(record.at("message_pattern").get<std::string>()).letters() < kTellable) continue;
     for (const std::string& piece :
          {message.substr(0, most), message.substr(message.size() - most), message.substr(0, most) + "...",
-          "... " + message.substr(message.size() - most), "ValueError: " + message.substr(0, most)})
-      EXPECT_TRUE(found(piece, record)) << piece;
+          "... " + message.substr(message.size() - most), "ValueError: " + message.substr(0, most)}) {
+      // "argument --option" without any of what is wrong with it is no piece of one error.
+      if (piece.find("argument --") == std::string::npos || piece.find(": ", piece.find("--")) != std::string::npos) {
+        EXPECT_TRUE(found(piece, record)) << piece;
+      }
+    }
     const std::string above =
         "Traceback (most recent call last):\n  File \"/srv/app/model_runner.py\", line 97, in init\n    self.check()\n";
     EXPECT_TRUE(found(above + record.value("error_class", "") + ": " + message, record));
