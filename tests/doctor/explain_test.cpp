@@ -211,7 +211,7 @@ TEST(Explain, OtherErrorsMatchNothing) {
       "IndexError: list index out of range",
       "ValueError: too many values to unpack (expected 2)",
       "ValueError: Tokenizer class KimiTokenizer does not exist or is not currently imported.",
-      "ZeroDivisionError: division by zero",
+      "OverflowError: math range error",
       "FileNotFoundError: [Errno 2] No such file or directory: '/models/kimi/config.json'",
       "OSError: [Errno 98] Address already in use",
       "PermissionError: [Errno 13] Permission denied: '/root/.cache/huggingface'",
