@@ -2,6 +2,8 @@
 // AVX-512 target once more, with that one instruction in place of eight.
 #include "cpu/target_avx512_bf16.h"
 
+#if KDA_WITH_AVX512_BF16
+
 #define KDA_TARGET_NAMESPACE N_AVX512_BF16
 #define KDA_BEFORE_BODY _Pragma("GCC target(\"avx512bf16\")")
 #define KDA_HAS_BF16_ROUNDING 1
@@ -16,7 +18,6 @@
 // After foreach_target.h:
 #include "hwy/highway.h"
 
-#if KDA_WITH_AVX512_BF16
 #if HWY_TARGET == HWY_AVX3
 #include "cpu/chunk-inl.h"
 #include "cpu/conv_step-inl.h"
@@ -57,4 +58,5 @@ bool avx512_bf16_available() {
 
 }  // namespace kda::cpu
 #endif  // HWY_ONCE
+
 #endif  // KDA_WITH_AVX512_BF16
