@@ -1,5 +1,5 @@
 // Which instruction sets the runner's kernels are compiled for, in one place. Include before hwy/foreach_target.h.
-// Left out: sets that would only cost build time, since they have the float instructions of a lower one.
+// Left out: those with the float instructions of a lower one, and SVE, whose vectors have no size when compiling.
 #pragma once
 
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)

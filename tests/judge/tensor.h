@@ -26,8 +26,13 @@ inline uint16_t encode_bf16(double x) {
   return uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 inline double decode_bf16(uint16_t h) { return std::bit_cast<float>(uint32_t(h) << 16); }
-inline uint16_t encode_fp16(double x) { return std::bit_cast<uint16_t>(static_cast<_Float16>(x)); }
-inline double decode_fp16(uint16_t h) { return double(std::bit_cast<_Float16>(h)); }
+#if defined(__aarch64__)
+using Half = __fp16;  // GCC 12 has _Float16 for C++ on x86 only
+#else
+using Half = _Float16;
+#endif
+inline uint16_t encode_fp16(double x) { return std::bit_cast<uint16_t>(static_cast<Half>(x)); }
+inline double decode_fp16(uint16_t h) { return double(std::bit_cast<Half>(h)); }
 
 class Tensor {
  public:
