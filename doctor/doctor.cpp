@@ -31,7 +31,7 @@ std::string package_name(std::string name) {
 }
 
 std::string plain_version(const std::string& text, const std::string& option, const std::string& example) {
-  const std::string version = text.size() > 1 && text[0] == 'v' ? text.substr(1) : text;
+  std::string version = text.size() > 1 && text[0] == 'v' ? text.substr(1) : text;
   if (!version.empty() && !is_version(version))
     throw UsageError(option + ": expected a version such as " + example + ", found '" + text + "'");
   return version;
