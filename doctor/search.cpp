@@ -120,17 +120,19 @@ std::string Catalogue::implied_engine(const std::string& text) const {
   std::vector<std::string> used;
   for (const size_t at : option_places(text)) used.push_back(option_at(text, at));
   std::string implied;
-  for (const auto& [engine, flags] : options_) {
-    bool own = text.find(engine) != std::string::npos;
+  for (const auto& engine : options_) {
+    const auto takes = [](const auto& of, const std::string& flag) {
+      return std::binary_search(of.second.begin(), of.second.end(), flag);
+    };
+    bool own = text.find(engine.first) != std::string::npos;
     for (const std::string& flag : used) {
-      if (!std::binary_search(flags.begin(), flags.end(), flag)) continue;
-      own = own || std::all_of(options_.begin(), options_.end(), [&](const auto& other) {
-              return other.first == engine || !std::binary_search(other.second.begin(), other.second.end(), flag);
-            });
+      if (!takes(engine, flag)) continue;
+      own = own || std::all_of(options_.begin(), options_.end(),
+                               [&](const auto& other) { return other.first == engine.first || !takes(other, flag); });
     }
     if (!own) continue;
     if (!implied.empty()) return {};
-    implied = engine;
+    implied = engine.first;
   }
   return implied;
 }
@@ -184,6 +186,7 @@ std::vector<Match> Catalogue::matching(const std::string& text) const {
   });
   if (!best.match.whole && found.size() > kMaxMatches) return {};
   std::vector<Match> matches;
+  matches.reserve(found.size());
   for (const Candidate& candidate : found) matches.push_back({&records_[candidate.record], candidate.score, true});
   return matches;
 }

@@ -226,10 +226,6 @@ io::Result<GenerateSettings> settle(const GenerateArguments& arguments) {
     const io::Result<std::string> model = built_in_model();
     if (!model) return io::Error{model.error()};
     settings.model = *model;
-  } else if (arguments.model->empty()) {
-    return io::Error{
-        "--model has an empty value; way out: name a checkpoint's directory, or leave the option out for the "
-        "built-in model"};
   } else if (is_checkpoint(*arguments.model)) {
     settings.model = *arguments.model;
   } else {

@@ -190,7 +190,7 @@ TEST_F(GenerateCommand, WrongUseIsOneLineAndExit2) {
       {{"--seed", "-1"}, "--seed: expected a whole number from 0 to"},
       {{"--seed", "x"}, "found 'x'"},
       {{"--max-new-tokens", "x"}, "--max-new-tokens: expected a whole number from 0 to 4294967296, found 'x'"},
-      {{"--model", ""}, "--model has an empty value"},
+      {{"--model", ""}, "--model: expected a value, found none"},
       {{"--backend", "tpu"}, "none of cpu, reference"},
       {{"--backend", "cuda"}, "--backend cuda is not served"},
       {{"--numerics", "loose"}, "none of exact, fast"},
