@@ -126,8 +126,9 @@ def compare_words(kda, rng, count, model):
         sys.exit(f"the parser answered {len(answers)} of {count} launches:\n{done.stderr[-2000:]}")
     refused = failures = 0
     for words, engine in zip(jobs, answers):
-        said = subprocess.run([kda, "doctor", "--json", "--no-fixes", "--gpu", "h200", "--", "sglang", "serve"] + words,
-                              capture_output=True, text=True)
+        # The model is given apart: a drawn --model would be refused before the parser's errors are shown.
+        said = subprocess.run([kda, "doctor", "--json", "--no-fixes", "--gpu", "h200", "--model-config", model, "--",
+                               "sglang", "serve"] + words, capture_output=True, text=True)
         expected = engine.get("text", "")
         refused += bool(expected)
         if said.returncode not in (0, 1, 3, 4):
