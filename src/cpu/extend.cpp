@@ -40,6 +40,10 @@ void run_chunk(const ExtendUnit& u, int64_t begin, int64_t end, int64_t first, i
 
   StepArgs step{.source = state, .first_row = head_row, .rows = rows, .key_padded = u.lane.layout().key_padded};
   step.next = &u.lane.token(0);
+  if (u.row.length() == 1 && snapshot != 1 && u.destination.present() && steps_in_place(u.problem, u.destination)) {
+    step.target = rows_in_place(u.problem, u.destination, head_row);
+    return u.functions.decode(step);
+  }
   u.functions.step(step);
   for (int64_t t = begin; t < end; ++t) {
     const bool final_token = last_chunk && t + 1 == end;
@@ -68,6 +72,12 @@ void run_chunk(const ExtendUnit& u, int64_t begin, int64_t end, int64_t first, i
   }
 }
 
+// Nothing is copied on the way: no need for tiles.
+bool in_place(const ExtendUnit& u) {
+  const auto at_its_place = [&](const StoredState& s) { return !s.present() || steps_in_place(u.problem, s); };
+  return at_its_place(u.source) && at_its_place(u.destination);
+}
+
 void run_row(const ExtendUnit& u, HeadTokens& tokens) {
   const int64_t length = u.row.length(), chunk = u.lane.layout().tokens;
   for (int64_t begin = 0; begin < length; begin += chunk) {
@@ -76,8 +86,12 @@ void run_row(const ExtendUnit& u, HeadTokens& tokens) {
       if (t + chunk < length) tokens.prefetch(u.row.begin + t + chunk);
       tokens.prepare(u.row.begin + t, static_cast<int>(t - begin));
     }
-    for_tiles(u.lane.layout(), u.unit.rows,
-              [&](int64_t first, int64_t rows) { run_chunk(u, begin, end, first, rows); });
+    if (length == 1 && in_place(u)) {
+      run_chunk(u, begin, end, 0, u.unit.rows);
+    } else {
+      for_tiles(u.lane.layout(), u.unit.rows,
+                [&](int64_t first, int64_t rows) { run_chunk(u, begin, end, first, rows); });
+    }
     for (int64_t t = begin; t < end; ++t) {
       tokens.store_out(u.row.begin + t, static_cast<int>(t - begin), u.unit.first_row, u.unit.rows);
     }

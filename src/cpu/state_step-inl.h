@@ -89,7 +89,7 @@ HWY_INLINE void StepBlock(const StepArgs& args, int64_t row) {
     }
     Unroll<kBlock>([&](auto r) HWY_ATTR {
       // A pass that only reads is the first over these rows, often from memory: fetch the block after this one.
-      if constexpr (!kUpdate && kBlock > 1) hwy::Prefetch(source + (r + kBlock) * source_stride + k);
+      if constexpr (kBlock > 1) hwy::Prefetch(source + (r + kBlock) * source_stride + k);
       VF s = LoadVector(source + r * source_stride + k);
       if constexpr (kUpdate) {
         s = hn::MulAdd(u[r], key_k, hn::Mul(s, decay_k));
@@ -115,9 +115,10 @@ void StepRows(const StepArgs& args) {
   for (; row < args.rows; ++row) StepBlock<1, kUpdate, kNext, 0, Source, Target>(args, row);
 }
 
+constexpr int kUsualKey = 128;  // the head size of every published checkpoint
+
 template <bool kUpdate, bool kNext, class Source, class Target>
 void StepAllRows(const StepArgs& args) {
-  constexpr int kUsualKey = 128;  // the head size of every published checkpoint
   if (args.key_padded == kUsualKey && args.source.stride == kUsualKey &&
       (!kUpdate || args.target.stride == kUsualKey)) {
     return StepRows<kUpdate, kNext, kUsualKey, Source, Target>(args);
@@ -133,6 +134,87 @@ void StepFrom(const StepArgs& args) {
     return next ? StepAllRows<true, true, Source, float>(args) : StepAllRows<true, false, Source, float>(args);
   }
   return next ? StepAllRows<true, true, Source, Bf16>(args) : StepAllRows<true, false, Source, Bf16>(args);
+}
+
+// One token over kBlock rows, read and updated in two passes; the reading pass of the next kBlock rows runs beside the
+// updating one, so that neither waits for the other's sums and traffic with the caches is even (decode in cache 1.3
+// times as fast as pass after pass). kRead, kUpdate: which of the two there is, at the ends of a range.
+template <bool kRead, bool kUpdate, int kKey, class Source, class Target>
+HWY_INLINE void DecodeBlock(const StepArgs& args, int64_t row) {
+  constexpr int kBlock = kBlockRows;
+  const F d;
+  const int64_t source_stride = kKey > 0 ? kKey : args.source.stride;
+  const int64_t target_stride = kKey > 0 ? kKey : args.target.stride;
+  const int64_t key_padded = kKey > 0 ? kKey : args.key_padded;
+  const Source* updated = reinterpret_cast<const Source*>(args.source.data) + row * source_stride;
+  const Source* read = updated + kBlock * source_stride;
+  Target* target = reinterpret_cast<Target*>(args.target.data) + row * target_stride;
+  PreparedToken& token = *args.next;
+  VF sums[2 * kBlock], u[kBlock];
+  if constexpr (kRead) Unroll<2 * kBlock>([&](auto i) HWY_ATTR { sums[i] = hn::Zero(d); });
+  if constexpr (kUpdate) {
+    const float* correction = token.correction + args.first_row + row;
+    Unroll<kBlock>([&](auto r) HWY_ATTR { u[r] = hn::Set(d, correction[r]); });
+  }
+  for (int64_t k = 0; k < key_padded; k += kLanes) {
+    VF decay, key, decayed_key, decayed_query;
+    if constexpr (kUpdate) {
+      decay = hn::LoadU(d, token.decay + k);
+      key = hn::LoadU(d, token.key + k);
+    }
+    if constexpr (kRead) {
+      decayed_key = hn::LoadU(d, token.decayed_key + k);
+      decayed_query = hn::LoadU(d, token.decayed_query + k);
+    }
+    Unroll<kBlock>([&](auto r) HWY_ATTR {
+      if constexpr (kRead) {
+        hwy::Prefetch(read + (r + 2 * kBlock) * source_stride + k);
+        VF s = LoadVector(read + r * source_stride + k);
+        KeepInRegister(s);
+        sums[r] = hn::MulAdd(s, decayed_key, sums[r]);
+        sums[kBlock + r] = hn::MulAdd(s, decayed_query, sums[kBlock + r]);
+      }
+      if constexpr (kUpdate) {
+        const VF s = LoadVector(updated + r * source_stride + k);
+        StoreVector(hn::MulAdd(u[r], key, hn::Mul(s, decay)), target + r * target_stride + k);
+      }
+    });
+  }
+  if constexpr (kRead) FinishBlock<kBlock>(sums, token, args.first_row + row + kBlock);
+}
+
+template <int kKey, class Source, class Target>
+void DecodeRows(const StepArgs& args) {
+  constexpr int kBlock = kBlockRows;
+  int64_t row = 0;
+  if (args.rows >= kBlock) {
+    DecodeBlock<true, false, kKey, Source, Target>(args, -kBlock);
+    for (; row + 2 * kBlock <= args.rows; row += kBlock) DecodeBlock<true, true, kKey, Source, Target>(args, row);
+    DecodeBlock<false, true, kKey, Source, Target>(args, row);
+    row += kBlock;
+  }
+  for (; row < args.rows; ++row) {
+    StepBlock<1, false, true, 0, Source, float>(args, row);
+    StepArgs update = args;
+    update.update = args.next;
+    StepBlock<1, true, false, 0, Source, Target>(update, row);
+  }
+}
+
+template <class Source, class Target>
+void DecodeAllRows(const StepArgs& args) {
+  if (args.key_padded == kUsualKey && args.source.stride == kUsualKey && args.target.stride == kUsualKey) {
+    return DecodeRows<kUsualKey, Source, Target>(args);
+  }
+  return DecodeRows<0, Source, Target>(args);
+}
+
+void Decode(const StepArgs& args) {
+  const bool fp32 = args.target.dtype == DType::fp32;
+  if (args.source.dtype == DType::fp32) {
+    return fp32 ? DecodeAllRows<float, float>(args) : DecodeAllRows<float, Bf16>(args);
+  }
+  return fp32 ? DecodeAllRows<Bf16, float>(args) : DecodeAllRows<Bf16, Bf16>(args);
 }
 
 void Step(const StepArgs& args) {

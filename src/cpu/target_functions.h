@@ -104,6 +104,9 @@ struct TargetFunctions {
   void (*store_log_decay)(const float* decay, int64_t count, std::byte* to);
   void (*load_log_decay)(const std::byte* from, int64_t count, int64_t padded, float* decay);
   void (*step)(const StepArgs&);
+  // step with next alone, then with the same token as update: one token in one pass over the rows. update is ignored;
+  // source and target are the same rows or apart.
+  void (*decode)(const StepArgs&);
   void (*mix_chunk)(const ChunkArgs&);
   void (*run_chunk)(const ChunkArgs&);  // after mix_chunk, once for each part of V
   // to[c][r] = from[r][c]; rows and columns multiples of 4, strides in elements.
