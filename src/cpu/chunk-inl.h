@@ -201,6 +201,15 @@ HWY_INLINE void RunColumns(const ChunkArgs& args, int64_t column) {
   UpdateState<kColumns>(args, column);
 }
 
+void SolveWholeChunk(const ChunkArgs& args) {
+  int64_t column = args.first_column;
+  const int64_t end = args.first_column + args.columns;
+  for (; column + kProductColumns * kLanes <= end; column += kProductColumns * kLanes) {
+    SolveChunk<kProductColumns>(args, column);
+  }
+  for (; column < end; column += kLanes) SolveChunk<1>(args, column);
+}
+
 void RunChunk(const ChunkArgs& args) {
   int64_t column = args.first_column;
   const int64_t end = args.first_column + args.columns;

@@ -19,9 +19,10 @@ class ChunkedRow {
               .key_mix = key_mix_,
               .query_mix = query_mix_,
               .state = u.lane.head_state(),
-              .state_stride = u.lane.layout().value_padded,
+              .state_stride = u.lane.layout().value_padded + kTurnedPadding,
               .first_column = u.unit.first_row,
-              .columns = padded_value(u.unit.rows)} {}
+              .columns = padded_value(u.unit.rows),
+              .scratch = u.lane.chunk()} {}
 
   void run() {
     const int64_t length = u_.row.length();
@@ -92,7 +93,7 @@ class ChunkedRow {
   const ExtendUnit& u_;
   HeadTokens& tokens_;
   ChunkArgs args_;
-  float key_mix_[kChunkTokens * kChunkTokens], query_mix_[kChunkTokens * kChunkTokens];
+  float key_mix_[kChunkTokens * kChunkTokens] = {}, query_mix_[kChunkTokens * kChunkTokens] = {};
 };
 
 }  // namespace

@@ -18,6 +18,9 @@ constexpr int kExtendChunk = kChunkTokens;
 constexpr int kTileFloats = 4096;
 // States alive at once while a draft tree is walked (see tree_walk.h); one more tile holds a state before rounding.
 constexpr int kTreeTiles = 8;
+// Floats between rows of the turned state beyond V: rows a multiple of 512 bytes apart would share a few of the level 1
+// cache's sets.
+constexpr int kTurnedPadding = 16;
 constexpr int kConvBlock = 256;  // channels that one piece of a convolution covers
 
 struct ScratchLayout {
@@ -26,7 +29,7 @@ struct ScratchLayout {
   int tile_rows;   // rows of a tile
   int tree_tiles;  // tiles besides the one for unrounded states
   int64_t token_floats, tile_floats;
-  int64_t tokens_begin, head_begin, tiles_begin, conv_begin;  // floats from the start of a lane
+  int64_t tokens_begin, head_begin, tiles_begin, chunk_begin, conv_begin;  // floats from the start of a lane
   int64_t lane_floats;
   int lanes;
 };
@@ -44,15 +47,17 @@ constexpr ScratchLayout scratch_layout(const Problem& p) {
   ScratchLayout s{};
   s.key_padded = padded_key(p.key_dim);
   s.value_padded = padded_value(p.value_dim);
-  s.tokens = static_cast<int>(max_of(p.max_nodes, min_of(kExtendChunk, p.max_tokens)));
+  const bool chunked = p.extend_numerics == Numerics::fast;
+  s.tokens = static_cast<int>(max_of(p.max_nodes, chunked ? kExtendChunk : min_of(kExtendChunk, p.max_tokens)));
   s.tile_rows = static_cast<int>(min_of(kTileFloats / s.key_padded / 16 * 16, s.value_padded));
   s.token_floats = 4 * s.key_padded + 3 * s.value_padded;
   s.tile_floats = s.tile_rows * s.key_padded;
   s.tokens_begin = 3 * s.key_padded;  // first: the gate's bias, a row of zeros, a chunk's decay
   s.head_begin = s.tokens_begin + s.tokens * s.token_floats;
-  s.tiles_begin = s.head_begin + s.value_padded * s.key_padded;
+  s.tiles_begin = s.head_begin + (s.value_padded + (chunked ? kTurnedPadding : 0)) * s.key_padded;
   s.tree_tiles = p.max_nodes > 1 ? kTreeTiles : 1;
-  s.conv_begin = s.tiles_begin + (s.tree_tiles + 1) * s.tile_floats;
+  s.chunk_begin = s.tiles_begin + (s.tree_tiles + 1) * s.tile_floats;
+  s.conv_begin = s.chunk_begin + (chunked ? chunk_scratch(s.key_padded) : 0);
   s.lane_floats = s.conv_begin + (p.conv_width > 0 ? int64_t{kConvBlock} * conv_rows(p) : 0);
   s.lane_floats = (s.lane_floats + 31) / 32 * 32;
   const int64_t units = max_of(p.max_rows, 1) * p.value_heads * max_of(1, s.value_padded / 16);
@@ -75,9 +80,11 @@ class Lane {
   float* bias() const { return base_; }
   float* zeros() const { return base_ + layout_.key_padded; }
   float* total_decay() const { return base_ + 2 * layout_.key_padded; }
-  float* head_state() const { return base_ + layout_.head_begin; }  // [V padded, K padded]
+  // [V padded][K padded], or turned: [K padded][V padded + kTurnedPadding]
+  float* head_state() const { return base_ + layout_.head_begin; }
   float* tile(int index) const { return base_ + layout_.tiles_begin + index * layout_.tile_floats; }
   float* unrounded_tile() const { return tile(layout_.tree_tiles); }
+  float* chunk() const { return base_ + layout_.chunk_begin; }  // where extend_numerics is fast
   float* conv_row(int64_t index) const { return base_ + layout_.conv_begin + index * kConvBlock; }
   std::byte* memory() const { return reinterpret_cast<std::byte*>(base_); }
   int64_t memory_bytes() const { return 4 * layout_.lane_floats; }

@@ -9,7 +9,7 @@
 #include "cpu/conv_step-inl.h"
 #include "cpu/prepare-inl.h"
 #include "cpu/state_step-inl.h"
-#include "cpu/target_avx512_bf16.h"
+#include "cpu/target_avx512_amx.h"
 #include "cpu/targets.h"
 #include "cpu/vector-inl.h"
 #include "hwy/highway.h"
@@ -41,6 +41,7 @@ constexpr TargetFunctions kFunctions = {.name = kTargetName,
                                         .decode = Decode,
                                         .mix_chunk = MixChunk,
                                         .run_chunk = RunChunk,
+                                        .solve_chunk = SolveWholeChunk,
                                         .transpose = Transpose,
                                         .conv_step = ConvStep,
                                         .split_taps = SplitTaps,
@@ -87,18 +88,24 @@ const TargetFunctions& target_functions(int target) {
 #if KDA_WITH_AVX512_BF16
   if (target == kHighwayTargets) return avx512_bf16_functions();
 #endif
+#if KDA_WITH_AVX512_AMX
+  if (target == kHighwayTargets + 1) return avx512_amx_functions();
+#endif
   return *kTargets[target].functions;
 }
 
 }  // namespace cpu
 
-int cpu_target_count() { return cpu::kHighwayTargets + KDA_WITH_AVX512_BF16; }
+int cpu_target_count() { return cpu::kHighwayTargets + KDA_WITH_AVX512_BF16 + KDA_WITH_AVX512_AMX; }
 const char* cpu_target_name(int target) { return cpu::target_functions(target).name; }
 
 bool cpu_target_available(int target) {
   if (target < 0 || target >= cpu_target_count()) return false;
 #if KDA_WITH_AVX512_BF16
   if (target == cpu::kHighwayTargets) return cpu::avx512_bf16_available();
+#endif
+#if KDA_WITH_AVX512_AMX
+  if (target == cpu::kHighwayTargets + 1) return cpu::avx512_amx_available();
 #endif
   const int64_t bit = cpu::kTargets[target].bit;
   return (bit & (HWY_STATIC_TARGET | HWY_SCALAR | HWY_EMU128)) != 0 || (hwy::SupportedTargets() & bit) != 0;

@@ -70,17 +70,25 @@ struct PrepareArgs {
 // Tokens that the chunked form takes together. Fast snapshots are at its multiples (and at a row's end).
 constexpr int kChunkTokens = kFastSnapshotStep;
 
+// Floats of ChunkArgs::scratch, enough for every target (target_avx512_amx.cpp uses them).
+constexpr int64_t chunk_scratch(int64_t key_padded) {
+  const int64_t pairs = (key_padded + 31) / 32 * 16;
+  return pairs * 128 + key_padded * 16 + 2 * 256;
+}
+
 // A chunk of one value head in the chunked form (chunk-inl.h). Vectors of consecutive tokens lie token_stride apart.
 struct ChunkArgs {
-  PreparedToken* tokens;  // mix_chunk overwrites key, decayed_key, decayed_query; run_chunk correction and out
-  int count;              // 1..kChunkTokens
+  // mix_chunk overwrites key, decayed_key, decayed_query; run_chunk correction and out, those of all kChunkTokens
+  PreparedToken* tokens;
+  int count;  // 1..kChunkTokens
   int64_t token_stride;
   int64_t key_padded;
-  float* total_decay;             // [K padded] written by mix_chunk
-  float *key_mix, *query_mix;     // [kChunkTokens][kChunkTokens], below the diagonal, written by mix_chunk
-  float* state;                   // run_chunk: [K padded][V padded], rows state_stride apart
-  int64_t state_stride;           // V padded
-  int64_t first_column, columns;  // run_chunk: part of V, a multiple of the lanes
+  float* total_decay;          // [K padded] written by mix_chunk
+  float *key_mix, *query_mix;  // [kChunkTokens][kChunkTokens], below the diagonal, written by mix_chunk
+  float* state;                // run_chunk: [K padded][V padded], rows state_stride apart
+  int64_t state_stride;
+  int64_t first_column, columns;  // run_chunk: part of V, a multiple of 16
+  float* scratch;                 // [chunk_scratch]
 };
 
 struct ConvStepArgs {
@@ -109,6 +117,8 @@ struct TargetFunctions {
   void (*decode)(const StepArgs&);
   void (*mix_chunk)(const ChunkArgs&);
   void (*run_chunk)(const ChunkArgs&);  // after mix_chunk, once for each part of V
+  // The middle of run_chunk: predictions in correction and query sums in out become corrections and outputs.
+  void (*solve_chunk)(const ChunkArgs&);
   // to[c][r] = from[r][c]; rows and columns multiples of 4, strides in elements.
   void (*transpose)(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to,
                     int64_t to_stride);
