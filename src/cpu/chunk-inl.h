@@ -219,30 +219,73 @@ void RunChunk(const ChunkArgs& args) {
   for (; column < end; column += kLanes) RunColumns<1>(args, column);
 }
 
+// A block of 4 rows and columns.
+HWY_INLINE void TransposeFour(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int i = 0; i < 4; ++i) {
+    for (int j = 0; j < 4; ++j) to[j * to_stride + i] = from[i * from_stride + j];
+  }
+#else
+  const hn::CappedTag<float, 4> d;
+  const hn::RepartitionToWide<decltype(d)> pairs;
+  const auto row0 = hn::LoadU(d, from), row1 = hn::LoadU(d, from + from_stride);
+  const auto row2 = hn::LoadU(d, from + 2 * from_stride), row3 = hn::LoadU(d, from + 3 * from_stride);
+  const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, row0, row1));
+  const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, row2, row3));
+  const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, row0, row1));
+  const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, row2, row3));
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)), d, to);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), d, to + to_stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)), d, to + 2 * to_stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d, to + 3 * to_stride);
+#endif
+}
+
+#if HWY_TARGET == HWY_AVX3
+// A block of 16: within blocks of 4 columns first, then the blocks (4.5 times as fast as 16 blocks of 4).
+HWY_INLINE void TransposeSixteen(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+  __m512 rows[16], turned[16];
+  Unroll<16>([&](auto r) HWY_ATTR { rows[r] = _mm512_loadu_ps(from + r * from_stride); });
+  Unroll<8>([&](auto i) HWY_ATTR {
+    turned[2 * i] = _mm512_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
+    turned[2 * i + 1] = _mm512_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
+  });
+  Unroll<4>([&](auto i) HWY_ATTR {
+    const auto pairs = [&](int index) HWY_ATTR { return _mm512_castps_pd(turned[4 * i + index]); };
+    rows[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(pairs(0), pairs(2)));
+    rows[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(pairs(0), pairs(2)));
+    rows[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(pairs(1), pairs(3)));
+    rows[4 * i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(pairs(1), pairs(3)));
+  });
+  constexpr int kEven = 0x88, kOdd = 0xdd;
+  Unroll<4>([&](auto i) HWY_ATTR {
+    const __m512 even = _mm512_shuffle_f32x4(rows[i], rows[i + 4], kEven);
+    const __m512 odd = _mm512_shuffle_f32x4(rows[i], rows[i + 4], kOdd);
+    const __m512 more_even = _mm512_shuffle_f32x4(rows[i + 8], rows[i + 12], kEven);
+    const __m512 more_odd = _mm512_shuffle_f32x4(rows[i + 8], rows[i + 12], kOdd);
+    _mm512_storeu_ps(to + i * to_stride, _mm512_shuffle_f32x4(even, more_even, kEven));
+    _mm512_storeu_ps(to + (i + 4) * to_stride, _mm512_shuffle_f32x4(odd, more_odd, kEven));
+    _mm512_storeu_ps(to + (i + 8) * to_stride, _mm512_shuffle_f32x4(even, more_even, kOdd));
+    _mm512_storeu_ps(to + (i + 12) * to_stride, _mm512_shuffle_f32x4(odd, more_odd, kOdd));
+  });
+}
+#endif
+
 // to[c][r] = from[r][c]; rows and columns are multiples of 4.
 void Transpose(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to, int64_t to_stride) {
-  for (int64_t r = 0; r < rows; r += 4) {
-    for (int64_t c = 0; c < columns; c += 4) {
-      const float* block = from + r * from_stride + c;
-      float* target = to + c * to_stride + r;
-#if HWY_TARGET == HWY_SCALAR
-      for (int i = 0; i < 4; ++i) {
-        for (int j = 0; j < 4; ++j) target[j * to_stride + i] = block[i * from_stride + j];
-      }
-#else
-      const hn::CappedTag<float, 4> d;
-      const hn::RepartitionToWide<decltype(d)> pairs;
-      const auto row0 = hn::LoadU(d, block), row1 = hn::LoadU(d, block + from_stride);
-      const auto row2 = hn::LoadU(d, block + 2 * from_stride), row3 = hn::LoadU(d, block + 3 * from_stride);
-      const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, row0, row1));
-      const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, row2, row3));
-      const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, row0, row1));
-      const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, row2, row3));
-      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)), d, target);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), d, target + to_stride);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)), d, target + 2 * to_stride);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d, target + 3 * to_stride);
+  int64_t turned_rows = 0, turned_columns = 0;  // by larger blocks
+#if HWY_TARGET == HWY_AVX3
+  turned_rows = rows / 16 * 16;
+  turned_columns = columns / 16 * 16;
+  for (int64_t r = 0; r < turned_rows; r += 16) {
+    for (int64_t c = 0; c < turned_columns; c += 16) {
+      TransposeSixteen(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride);
+    }
+  }
 #endif
+  for (int64_t r = 0; r < rows; r += 4) {
+    for (int64_t c = r < turned_rows ? turned_columns : 0; c < columns; c += 4) {
+      TransposeFour(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride);
     }
   }
 }

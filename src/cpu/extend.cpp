@@ -28,8 +28,13 @@ void store_snapshots(const ExtendUnit& u, int64_t position, const StateRows& sta
   });
 }
 
+int64_t tile_count(const ExtendUnit& u) {
+  const int64_t tile_rows = u.lane.layout().tile_rows;
+  return (u.unit.rows + tile_rows - 1) / tile_rows;
+}
+
 // Tokens [begin, end) of the row, already prepared as lane tokens 0.., over the rows of one tile.
-void run_chunk(const ExtendUnit& u, int64_t begin, int64_t end, int64_t first, int64_t rows) {
+void run_chunk(const ExtendUnit& u, const HeadTokens& tokens, int64_t begin, int64_t end, int64_t first, int64_t rows) {
   const int64_t head_row = u.unit.first_row + first;
   const bool last_chunk = end == u.row.length();
   const StateRows working = working_rows(u.lane, first);
@@ -45,7 +50,13 @@ void run_chunk(const ExtendUnit& u, int64_t begin, int64_t end, int64_t first, i
     return u.functions.decode(step);
   }
   u.functions.step(step);
+  const int64_t tile = first / u.lane.layout().tile_rows, tiles = tile_count(u);
   for (int64_t t = begin; t < end; ++t) {
+    if (t + u.lane.layout().tokens < u.row.length()) {
+      for (int64_t part = tile; part < HeadTokens::kPrefetchParts; part += tiles) {
+        tokens.prefetch(u.row.begin + t + u.lane.layout().tokens, static_cast<int>(part));
+      }
+    }
     const bool final_token = last_chunk && t + 1 == end;
     step.source = state;
     step.target = working;
@@ -83,14 +94,13 @@ void run_row(const ExtendUnit& u, HeadTokens& tokens) {
   for (int64_t begin = 0; begin < length; begin += chunk) {
     const int64_t end = min_of(length, begin + chunk);
     for (int64_t t = begin; t < end; ++t) {
-      if (t + chunk < length) tokens.prefetch(u.row.begin + t + chunk);
       tokens.prepare(u.row.begin + t, static_cast<int>(t - begin));
     }
     if (length == 1 && in_place(u)) {
-      run_chunk(u, begin, end, 0, u.unit.rows);
+      run_chunk(u, tokens, begin, end, 0, u.unit.rows);
     } else {
       for_tiles(u.lane.layout(), u.unit.rows,
-                [&](int64_t first, int64_t rows) { run_chunk(u, begin, end, first, rows); });
+                [&](int64_t first, int64_t rows) { run_chunk(u, tokens, begin, end, first, rows); });
     }
     for (int64_t t = begin; t < end; ++t) {
       tokens.store_out(u.row.begin + t, static_cast<int>(t - begin), u.unit.first_row, u.unit.rows);

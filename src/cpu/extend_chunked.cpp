@@ -1,4 +1,6 @@
 // extend in fast numerics: chunks of tokens, counted from the row's start, on a transposed state (V contiguous).
+#include <initializer_list>
+
 #include "cpu/extend_unit.h"
 #include "cpu/kernels.h"
 
@@ -46,14 +48,20 @@ class ChunkedRow {
  private:
   void run_chunk(int64_t begin, int64_t end) {
     args_.count = static_cast<int>(end - begin);
-    for (int i = 0; i < args_.count; ++i) {
-      if (begin + i + kChunkTokens < u_.row.length()) tokens_.prefetch(u_.row.begin + begin + i + kChunkTokens);
-      tokens_.prepare(u_.row.begin + begin + i, i);
-    }
+    for (int i = 0; i < args_.count; ++i) tokens_.prepare(u_.row.begin + begin + i, i);
+    prefetch(end, {0, 1});
     u_.functions.mix_chunk(args_);
+    prefetch(end, {2, 3});
     u_.functions.run_chunk(args_);
     for (int i = 0; i < args_.count; ++i) {
       tokens_.store_out(u_.row.begin + begin + i, i, u_.unit.first_row, u_.unit.rows);
+    }
+  }
+
+  void prefetch(int64_t begin, std::initializer_list<int> parts) const {
+    const int64_t end = min_of(u_.row.length(), begin + kChunkTokens);
+    for (const int part : parts) {
+      for (int64_t t = begin; t < end; ++t) tokens_.prefetch(u_.row.begin + t, part);
     }
   }
 

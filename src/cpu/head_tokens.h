@@ -16,13 +16,15 @@ class HeadTokens {
   // Prepares token `token` (its index in the call's tensors) as lane token `index`. Returns 1/norm of k.
   NormFactor prepare(int64_t token, int index);
 
-  // Asks for the inputs of a token that will be prepared later: heads of one token lie together, tokens of one head far
-  // apart, which no hardware prefetcher follows. The token need not exist.
-  void prefetch(int64_t token) const {
-    prefetch_row(inputs_.q, token, head_, problem_.key_dim);
-    prefetch_row(inputs_.k, token, head_, problem_.key_dim);
-    prefetch_row(inputs_.v, token, value_head_, problem_.value_dim);
-    prefetch_row(inputs_.a, token, value_head_, problem_.key_dim);
+  // Asks for a quarter of the inputs (q, k, v or a) of a token that will be prepared later: heads of one token lie
+  // together, tokens of one head far apart, which no hardware prefetcher follows. The token need not exist. Asked for
+  // all at once, a chunk's inputs would keep the core's few outstanding misses busy and its next loads waiting.
+  static constexpr int kPrefetchParts = 4;
+  void prefetch(int64_t token, int part) const {
+    if (part == 0) prefetch_row(inputs_.q, token, head_, problem_.key_dim);
+    if (part == 1) prefetch_row(inputs_.k, token, head_, problem_.key_dim);
+    if (part == 2) prefetch_row(inputs_.v, token, value_head_, problem_.value_dim);
+    if (part == 3) prefetch_row(inputs_.a, token, value_head_, problem_.key_dim);
   }
 
   // Rows [first_row, first_row + rows) of out, from lane token `index`, or zeros.

@@ -11,10 +11,6 @@
 
 #include <cstring>
 
-// GCC 12 warns of the undefined operands in its own header (its bug 105593).
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,amx-tile,amx-bf16")
 
@@ -318,6 +314,5 @@ bool avx512_amx_available() {
 }  // namespace kda::cpu
 
 #pragma GCC pop_options
-#pragma GCC diagnostic pop
 
 #endif  // KDA_WITH_AVX512_AMX
