@@ -12,6 +12,7 @@ struct Machine {
   double fma_per_second = 0;  // vector multiply-adds a second, all threads together, the best piece
   double in_place_bytes = 0;  // bytes a second of an in-place pass (each byte read and written) past the caches, median
   int64_t cold_bytes = 0;     // size of the buffer of that pass
+  double cached_bytes = 0;    // the same over 512 KiB a thread again and again: what the caches carry, the best pass
 };
 
 // Runs on `threads` threads for about half a second.
