@@ -89,7 +89,7 @@ HWY_INLINE void StepBlock(const StepArgs& args, int64_t row) {
     }
     Unroll<kBlock>([&](auto r) HWY_ATTR {
       // A pass that only reads is the first over these rows, often from memory: fetch the block after this one.
-      if constexpr (kBlock > 1) hwy::Prefetch(source + (r + kBlock) * source_stride + k);
+      if constexpr (!kUpdate && kBlock > 1) hwy::Prefetch(source + (r + kBlock) * source_stride + k);
       VF s = LoadVector(source + r * source_stride + k);
       if constexpr (kUpdate) {
         s = hn::MulAdd(u[r], key_k, hn::Mul(s, decay_k));
