@@ -93,7 +93,9 @@ Action add_plan(CLI::App& command) {
   command.add_option(
       "--gpu", options->gpu,
       "GPU to plan for: h200, a100, b200, ..., sm_90, or cpu; it need not be here. Default: this machine");
-  command.add_option("--tensor-parallel", options->tensor_parallel, "Ranks that share the heads")
+  command
+      .add_option("--tensor-parallel,--tensor-parallel-size,--tp-size,--tp", options->tensor_parallel,
+                  "Ranks that share the heads")
       ->check(number_between(1, 1024));
   command.add_option("--state-dtype", options->state_dtype, "fp32 (default) or bf16")
       ->check(CLI::IsMember({"fp32", "bf16"}));

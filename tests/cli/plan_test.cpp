@@ -273,6 +273,9 @@ TEST(Plan, WrongUseIsOneLine) {
   wrong({"--model", model, "--memory-gib", "0"}, "found '0'");
   wrong({"--model", model, "--batch", "ten"}, "expected a whole number from 1 to 1048576, found 'ten'");
   wrong({"--model", model, "--tensor-parallel", "3"}, "32 heads do not divide over 3 ranks");
+  for (const char* spelling : {"--tensor-parallel-size", "--tp-size", "--tp"}) {  // the engines' names
+    wrong({"--model", model, spelling, "3"}, "32 heads do not divide over 3 ranks");
+  }
   wrong({"--model", model, "--gpu", "h2000x"}, "h2000x");
   for (const char* gpu : {"sm_99999", "sm_210", "sm_9"})
     wrong({"--model", model, "--gpu", gpu}, ": no such compute capability; expected one such as sm_90");
