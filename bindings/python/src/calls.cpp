@@ -134,7 +134,13 @@ bool set_number(Args& args, const std::string& keyword, nb::handle value) {
     if (keyword == "lower_bound") return args.tokens.lower_bound = number(keyword, value), true;
   }
   if constexpr (kHasLayers<Args>) {
-    if (keyword == "layers") return args.layers = static_cast<int32_t>(integer(keyword, value)), true;
+    if (keyword == "layers") {
+      const int64_t layers = integer(keyword, value);
+      if (layers != static_cast<int32_t>(layers)) {
+        throw_argument_error(KDA_E_NUMBER, "layers", nb::str(value).c_str(), "a number of 32 bits");
+      }
+      return args.layers = static_cast<int32_t>(layers), true;
+    }
     if constexpr (kHasRows<Args>) {
       if (keyword == "state_layer_stride") return args.state_layers.stride = integer(keyword, value), true;
       if (keyword == "dst_layer_stride") return args.dst_layers.stride = integer(keyword, value), true;
@@ -150,6 +156,46 @@ bool set_number(Args& args, const std::string& keyword, nb::handle value) {
   return false;
 }
 
+// The bytes between a tensor's lowest and highest element, for strides of either sign; empty without elements.
+struct Extent {
+  const char *begin = nullptr, *end = nullptr;
+  bool overlaps(const Extent& other) const { return begin < other.end && other.begin < end; }
+};
+Extent extent_of(const DLTensor& t) {
+  const char* first = static_cast<const char*>(t.data) + t.byte_offset;
+  const int64_t bytes = t.dtype.bits / 8;
+  int64_t low = 0, high = 0, packed = 1;
+  for (int32_t d = t.ndim - 1; d >= 0; --d) {
+    if (t.shape[d] == 0) return {};
+    const int64_t reach = (t.shape[d] - 1) * (t.strides != nullptr ? t.strides[d] : packed);
+    packed *= t.shape[d];
+    (reach < 0 ? low : high) += reach;
+  }
+  return {first + low * bytes, first + (high + 1) * bytes};
+}
+
+int64_t elements_of(const DLTensor& t) {
+  int64_t count = 1;
+  for (int32_t d = 0; d < t.ndim; ++d) count *= t.shape[d];
+  return count;
+}
+
+void check_workspace(const DLTensor& t) {
+  int64_t packed = 1;
+  for (int32_t d = t.ndim - 1; d >= 0; --d) {
+    if (t.shape[d] > 1 && t.strides != nullptr && t.strides[d] != packed) {
+      throw_argument_error(KDA_E_STRIDE, "workspace", "an array with gaps, repeated or reversed", "a contiguous array");
+    }
+    packed *= t.shape[d];
+  }
+}
+
+void check_device_status(const DLTensor& t) {
+  const bool word = (t.dtype.code == kDLUInt || t.dtype.code == kDLInt) && t.dtype.bits == 32 && t.dtype.lanes == 1;
+  if (!word) throw_argument_error(KDA_E_DTYPE, "device_status", "an array of another dtype", "uint32 or int32 [1]");
+  if (elements_of(t) < 1) throw_argument_error(KDA_E_SHAPE, "device_status", "an empty array", "uint32 or int32 [1]");
+}
+
 template <class Args, size_t N>
 void call(Plan& plan, const char* operation, const TensorField<Args> (&fields)[N],
           kda_status (*function)(const kda_plan*, const Args*, const kda_call*, kda_error*),
@@ -157,7 +203,8 @@ void call(Plan& plan, const char* operation, const TensorField<Args> (&fields)[N
   Args args = kda::args<Args>();
   auto call_options = kda::args<kda_call>();
   std::optional<Borrowed> tensors[N + 2];  // workspace and device_status after the fields
-  size_t used = 0;
+  size_t used = 0, workspace_at = N + 2;
+  Extent workspace;
   for (auto [key, value] : arguments) {
     if (value.is_none()) continue;
     const std::string keyword = nb::cast<std::string>(key);
@@ -165,7 +212,8 @@ void call(Plan& plan, const char* operation, const TensorField<Args> (&fields)[N
     while (i < N && keyword != fields[i].keyword) ++i;
     if (i < N) {
       const bool in_place = keyword == "state" && stores_to_source(arguments, operation);
-      const bool move_source = keyword == "source" && !arguments.contains("destination");
+      const bool move_source =
+          keyword == "source" && (!arguments.contains("destination") || arguments["destination"].is_none());
       const Borrowed& tensor =
           tensors[used++].emplace(value, fields[i].keyword, fields[i].written || in_place || move_source);
       *fields[i].at(args) = tensor.get();
@@ -175,16 +223,23 @@ void call(Plan& plan, const char* operation, const TensorField<Args> (&fields)[N
     } else if (keyword == "workspace") {
       const Borrowed& tensor = tensors[used++].emplace(value, "workspace", true);
       const DLTensor& t = *tensor.get();
-      int64_t bytes = t.dtype.bits / 8;
-      for (int32_t d = 0; d < t.ndim; ++d) bytes *= t.shape[d];
+      check_workspace(t);
+      workspace = extent_of(t);
+      workspace_at = used - 1;
       call_options.workspace = static_cast<char*>(t.data) + t.byte_offset;
-      call_options.workspace_bytes = static_cast<size_t>(bytes);
+      call_options.workspace_bytes = static_cast<size_t>(elements_of(t) * (t.dtype.bits / 8));
     } else if (keyword == "device_status") {
       const Borrowed& tensor = tensors[used++].emplace(value, "device_status", true);
+      check_device_status(*tensor.get());
       call_options.device_status =
           reinterpret_cast<uint32_t*>(static_cast<char*>(tensor.get()->data) + tensor.get()->byte_offset);
     } else if (!set_number(args, keyword, value)) {
       throw nb::type_error((std::string("unknown argument of ") + operation + ": " + keyword).c_str());
+    }
+  }
+  for (size_t i = 0; i < used; ++i) {
+    if (i != workspace_at && workspace.overlaps(extent_of(*tensors[i]->get()))) {
+      throw_argument_error(KDA_E_OVERLAP, "workspace", "memory of another argument", "memory of its own");
     }
   }
   std::optional<WorkspaceCache::Lease> lease;

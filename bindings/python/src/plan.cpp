@@ -55,10 +55,19 @@ struct Field {
   void (*read)(ProblemArguments&, nb::handle, const char* keyword);
 };
 
-#define KDA_NUMBER(field)                                                                                       \
-  {                                                                                                             \
-#field, [](ProblemArguments & a, nb::handle v,                                                              \
-               const char*) { a.problem.field = static_cast<decltype(a.problem.field)>(nb::cast<int64_t>(v)); } \
+// A number that the field cannot hold is refused, not cut.
+template <class T>
+void set_integer(T& field, nb::handle value, const char* keyword) {
+  const int64_t number = nb::cast<int64_t>(value);
+  field = static_cast<T>(number);
+  if (static_cast<int64_t>(field) != number) {
+    throw_argument_error(KDA_E_NUMBER, keyword, nb::str(value).c_str(), "a number that fits into 32 bits");
+  }
+}
+
+#define KDA_NUMBER(field)                                                                                             \
+  {                                                                                                                   \
+#field, [](ProblemArguments & a, nb::handle v, const char* keyword) { set_integer(a.problem.field, v, keyword); } \
   }
 #define KDA_NAMED(field, names)                                                                                        \
   {                                                                                                                    \

@@ -46,7 +46,7 @@ Borrowed::Borrowed(nb::handle object, const char* name, bool writable) {
   if (object.is_none()) return;
   if (const DLPackExchangeAPI* api = exchange_api(object)) {
     read_exchange_api(object, api, name);
-  } else if (nb::isinstance<TypedView>(object)) {
+  } else if (nb::isinstance<TypedView>(object) && nb::inst_ready(object)) {
     const TypedView& view = *nb::inst_ptr<TypedView>(object);
     read_protocol(view.array, name, writable);
     if (tensor_.dtype.bits != view.dtype.bits || tensor_.dtype.lanes != 1) {
