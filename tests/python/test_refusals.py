@@ -9,7 +9,7 @@ import pytest
 
 import libkda
 from arrays import World
-from libkda import _core
+from libkda import _core, replay
 
 OPERATIONS = ["extend", "decode", "verify", "commit", "move", "conv_extend", "conv_decode", "conv_verify", "conv_commit", "conv_move"]
 
@@ -122,3 +122,12 @@ def test_docstrings_and_stubs_name_every_argument(operation):
         assert f"{name}:" in signature, f"{name} is not in the stub of {operation}"
         stem = name.removesuffix("_table")
         assert stem in doc or (name.endswith("_table") and "*_table" in doc), f"{name} is not in the docstring of {operation}"
+
+
+@pytest.mark.parametrize("dtype", ["[1]", "{}", "7", "null"])
+def test_a_replay_file_with_a_dtype_that_is_no_name(tmp_path, dtype):
+    header = '{"__metadata__":{"kda.replay":"1","kda.op":"move"},"x":{"dtype":%s,"shape":[],"data_offsets":[0,0]}}' % dtype
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    with pytest.raises(ValueError):
+        replay.read(path)
