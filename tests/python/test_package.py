@@ -107,3 +107,21 @@ def test_damaged_files_are_refused(tmp_path):
             assert "damaged.safetensors" in str(error)
         else:
             pytest.fail(f"damaged file {position} was read: {case}")
+
+
+def test_the_built_in_model_is_unpacked_only_where_it_is_wanted():
+    needs_built_in_model = command.needs_built_in_model
+
+    assert needs_built_in_model(["generate"]) and needs_built_in_model(["generate", "--prompt", "a"])
+    for words in ([], ["info"], ["generate", "-h"], ["generate", "--help"], ["generate", "--model", "x"], ["generate", "--model=x"]):
+        assert not needs_built_in_model(words)
+
+
+def test_a_model_that_cannot_be_unpacked_is_one_line_with_the_way_out(monkeypatch, tmp_path):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "unpack-demo-model").write_text("raise PermissionError('no room')")
+    monkeypatch.setattr(command, "HERE", tmp_path)
+    monkeypatch.delenv("KDA_MODEL_DIR", raising=False)
+    with pytest.raises(OSError, match="cannot be unpacked into .*no room; way out: set XDG_CACHE_HOME"):
+        command.demo_model()

@@ -13,7 +13,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 def demo_model() -> pathlib.Path:
     """The built-in model as a plain Hugging Face directory: $KDA_MODEL_DIR, or unpacked into the user's cache at the first call.
 
-    Raises FileNotFoundError where the package was built without it.
+    Raises FileNotFoundError where the package was built without it, OSError where it cannot be unpacked.
     """
     if named := os.environ.get("KDA_MODEL_DIR"):
         return pathlib.Path(named)
@@ -23,7 +23,12 @@ def demo_model() -> pathlib.Path:
                                 "build with --config-settings cmake.define.KDA_PYTHON_DEMO_MODEL=ON")
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
     target = cache / "libkda" / "demo-model"
-    subprocess.run([sys.executable, str(unpack), str(target)], check=True)
+    done = subprocess.run([sys.executable, str(unpack), str(target)], stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise OSError(f"the built-in model cannot be unpacked into {target}: {reason}; way out: set XDG_CACHE_HOME to a folder "
+                      "that can be written, or KDA_MODEL_DIR to a checkpoint")
+    sys.stderr.write(done.stderr)
     return target
 
 
@@ -35,14 +40,21 @@ def program() -> pathlib.Path:
     return path
 
 
+def needs_built_in_model(arguments: list[str]) -> bool:
+    """Whether the command will run the built-in model: kda generate that neither names another nor only shows its help."""
+    if arguments[:1] != ["generate"]:
+        return False
+    return not any(word in ("-h", "--help", "--model") or word.startswith("--model=") for word in arguments[1:])
+
+
 def main() -> None:
     """Replaces this process by the compiled command."""
     arguments = sys.argv[1:]
     try:
         path = program()
-        if arguments[:1] == ["generate"] and "--help" not in arguments and "--model" not in arguments:
+        if needs_built_in_model(arguments):
             os.environ["KDA_MODEL_DIR"] = str(demo_model())
-    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+    except OSError as error:  # FileNotFoundError too
         print(f"kda: {error}", file=sys.stderr)
         sys.exit(2)
     os.execv(path, ["kda", *arguments])
