@@ -94,3 +94,9 @@ def test_numbers_of_more_than_32_bits(plan):
 
 def test_a_view_without_its_array(plan):
     refused(plan.decode, "KDA-1004", **{**tokens(), "q": libkda.View.__new__(libkda.View)})
+
+
+def test_one_operation_by_name():
+    assert libkda.can_run(backend="cpu", heads=2, key_dim=32, operations="decode") is None
+    with pytest.raises(libkda.Error, match="decod"):
+        libkda.can_run(backend="cpu", heads=2, key_dim=32, operations="decod")

@@ -79,6 +79,10 @@ const Field kFields[] = {
     KDA_NAMED(backend, kBackends),
     {"operations",
      [](ProblemArguments& a, nb::handle v, const char* keyword) {
+       if (nb::isinstance<nb::str>(v)) {  // one name, not its letters
+         a.problem.operations |= KDA_OPERATION_BIT(value_of(kOperations, keyword, nb::cast<std::string>(v)));
+         return;
+       }
        for (nb::handle operation : v) {
          a.problem.operations |= KDA_OPERATION_BIT(value_of(kOperations, keyword, nb::cast<std::string>(operation)));
        }
